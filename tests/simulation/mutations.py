@@ -27,7 +27,6 @@ from zae_limiter.stores.dynamodb.intents import Intent
 from zae_limiter.stores.dynamodb.operations import (
     acquire,
     acquire_legs,
-    acquire_payers,
     acquire_sharded,
     acquire_writes,
     namespaces,
@@ -289,7 +288,7 @@ def old_marks_tell_the_time_of_a_bucket_that_was_brought_back(patch: pytest.Monk
 
 def no_leg_knows_of_others(patch: pytest.MonkeyPatch) -> None:
     """A call that cascades counts on every level as if it was made there."""
-    for module in (bucket_write, acquire_legs, acquire_payers, settle):
+    for module in (bucket_write, acquire_legs, acquire_sharded, settle):
         patch.setattr(module, "cascaded_tallies", lambda leg, deltas, grants: {})
 
 

@@ -17,7 +17,7 @@ from zae_limiter.lease import lease_base
 from zae_limiter.lease.ledger import postings
 from zae_limiter.stores.dynamodb import write_forms
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
-from zae_limiter.stores.dynamodb.operations import acquire, acquire_recorded, acquire_writes
+from zae_limiter.stores.dynamodb.operations import acquire, acquire_writes
 from zae_limiter.stores.dynamodb.operations.acquire import Acquire, AcquireLeg
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.protocol import Target
@@ -223,7 +223,7 @@ def move_the_baseline_with_every_take(patch: Patch) -> None:
             leg.key, leg.snapshot, intent, self.now, leg.write_id, self.deadline, guess=True
         )
 
-    for module in (acquire, acquire_recorded, acquire_writes):
+    for module in (acquire, acquire_writes):
         patch.setattr(module, "params_of", rebasing)
 
 

@@ -113,8 +113,7 @@ class BatchingWriter:
         if not leads:
             return
         try:
-            cached = self.cache.get(write.key)
-            snapshot = write.snapshot if cached is None else cached.snapshot
+            snapshot = self.cache.last_seen(write.key) or write.snapshot
             if snapshot is None or write.write_id in snapshot.recent_writers or not _is_like(snapshot, write):
                 # The bucket changed while it waited: its caller decides again.
                 if snapshot is not None and write.write_id in snapshot.recent_writers:

@@ -179,6 +179,11 @@ class BucketCache:
         """What is remembered of a bucket."""
         return self.buckets.get(key)
 
+    def last_seen(self, key: Key) -> BucketSnapshot | None:
+        """A bucket as it was last seen, if it is remembered."""
+        cached = self.buckets.get(key)
+        return None if cached is None else cached.snapshot
+
     def see(self, key: Key, snapshot: BucketSnapshot, now: int) -> CachedBucket:
         """Remember a bucket as it is."""
         cached = self.buckets.get(key)
@@ -236,9 +241,10 @@ class BucketCache:
         """All shards there may be of the bucket whose shard 0 is at ``first``."""
         return self.sharded.get(first) or (first,)
 
-    def family(self, first: Key) -> list[BucketSnapshot]:
+    def family(self, first: Key) -> dict[Key, BucketSnapshot]:
         """The shards of a bucket as they are remembered."""
-        return [cached.snapshot for key in self.shards_of(first) if (cached := self.buckets.get(key)) is not None]
+        keys = self.shards_of(first)
+        return {key: cached.snapshot for key in keys if (cached := self.buckets.get(key)) is not None}
 
     def learn_shards(self, key: Key, snapshot: BucketSnapshot) -> None:
         """Note how many shards there are, by one of them. The first is always divided most."""

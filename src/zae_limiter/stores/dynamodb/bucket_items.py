@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from zae_limiter.bucket import MILLI, MOST_STORED, Balance, HeldBalance, SteppedBalance, key_of
 from zae_limiter.models.limit import MAX_ENDED, Limit
@@ -35,6 +35,12 @@ TALLIES = (CASCADED, DENIED)
 NOTHING_ENDED: Mapping[str, int] = {}
 
 NO_HOLDS: Mapping[str, HeldBalance] = {}
+
+_TOLD = (
+    *("rf", "cv", "inc", "balances", "holds", "retired", "ev", "recent_writers", "load_level", "load_burst"),
+    *("shard", "shards", "rv", "ended", "eh"),
+)
+"""What every snapshot is made of, besides its place."""
 
 LONGEST_WRITE_ID = 64
 
@@ -145,6 +151,11 @@ class BucketSnapshot:
         same.denials, same.tallied = self.denials, self.tallied
         same.balances, same.ev, same.recent_writers, same.load_level = balances, ev, recent_writers, load_level
         return same
+
+    def replaced(self, **changed: Any) -> BucketSnapshot:
+        """The same bucket, with other values of these names. Nothing is known of its denials."""
+        kept = {name: getattr(self, name) for name in _TOLD}
+        return BucketSnapshot(self.entity_id, self.resource, **(kept | changed))
 
     def balance_of(self, limit: Limit) -> Balance | None:
         """What it has of a limit, retired or not."""

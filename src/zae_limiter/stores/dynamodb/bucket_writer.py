@@ -117,8 +117,6 @@ class BucketWriter:
             if written.newest > now:
                 yield from self.compare_clocks(written, now)
             return SeenBucket(written.snapshot, True)
-        cached = self.cache.get(key)
-        before = None if cached is None else cached.snapshot
         if not answer.by_condition:
             if answer.by_load:
                 self.client.note_load(answer)
@@ -126,6 +124,8 @@ class BucketWriter:
         if answer.item is None:
             self.cache.forget(key)
             return SeenBucket(None, False)
+        cached = self.cache.get(key)
+        before = None if cached is None else cached.snapshot
         snapshot = yield from self.see(key, snapshot_of(answer.item, before), now)
         if cached is not None:
             cached.count_refused(now)
@@ -210,8 +210,7 @@ class BucketWriter:
             item = found.get(write.key)
             if item is None and write.key != (first := shard_key(write.key, 0)):
                 write.key = first  # a shard that is gone: the first speaks for it
-                cached = self.cache.get(first)
-                write.snapshot = None if cached is None else cached.snapshot
+                write.snapshot = self.cache.last_seen(first)
                 again.append(write)
             elif item is not None:
                 snapshot = write.snapshot = yield from self.see(write.key, snapshot_of(item), now)

@@ -30,7 +30,7 @@ from zae_limiter.bucket import (
 )
 from zae_limiter.models.limit import Limit
 from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot
-from zae_limiter.stores.dynamodb.intents import NO_SLOTS, NONE_WATCHED, SlotMoves, Terms, Watched
+from zae_limiter.stores.dynamodb.intents import Intent, SlotMoves, Terms, Watched
 from zae_limiter.stores.dynamodb.limit_forms import after_moves
 from zae_limiter.stores.protocol import Leg
 
@@ -170,43 +170,19 @@ def brought_back_snapshot(snapshot: BucketSnapshot, ahead: int, now: int) -> Buc
     holds = {name: lending.with_tokens(lending.tk, lending.tc) for name, lending in snapshot.holds.items()}
     for lending in holds.values():
         lending.go_back(now)
-    return BucketSnapshot(
-        snapshot.entity_id,
-        snapshot.resource,
-        rf=now,
-        cv=snapshot.cv,
-        inc=snapshot.inc,
-        balances=balances,
-        holds=holds,
-        retired=snapshot.retired,
-        ev=snapshot.ev,
-        recent_writers=snapshot.recent_writers,
-        load_level=snapshot.load_burst,
-        load_burst=snapshot.load_burst,
-        shard=snapshot.shard,
-        shards=snapshot.shards,
-        rv=snapshot.rv,
-        ended=snapshot.ended,
-        eh=snapshot.eh,
-    )
+    return snapshot.replaced(rf=now, balances=balances, holds=holds, load_level=snapshot.load_burst)
 
 
-def after_taking(
-    snapshot: BucketSnapshot,
-    terms: Terms,
-    deltas: Mapping[str, int],
-    now: int,
-    write_id: str,
-    *,
-    grants: int = 1,
-    slots: Mapping[str, SlotMoves] = NO_SLOTS,
-    watched: Mapping[str, Watched] = NONE_WATCHED,
+def after_write(
+    snapshot: BucketSnapshot, intent: Intent, now: int, write_id: str, terms: Terms | None = None
 ) -> BucketSnapshot:
-    """What a transaction left of the bucket, which it does not tell itself.
+    """What a transaction left of the bucket, which it does not tell itself; ``terms`` are those it has, or has now.
 
     Limits that were taken away are said to be retired, also if they have ended: the next write to the bucket learns
     that.
     """
+    if terms is None:
+        terms = Terms(Leg(snapshot.entity_id, snapshot.resource, snapshot.limits, "call"), snapshot.cv)
     rebased = snapshot.cv != terms.cv
     rf = max(now, snapshot.rf) if rebased else snapshot.rf
     kept = {key_of(balance.limit): balance for balance in adopted(snapshot, terms, now)}
@@ -218,50 +194,28 @@ def after_taking(
     balances: dict[str, Balance] = {}
     holds: dict[str, HeldBalance] = {}
     for key, balance in (kept | retired).items():
-        name, saying = balance.name, watched.get(key, Watched())
+        name, saying = balance.name, intent.watched.get(key, Watched())
         if isinstance(balance, HeldBalance):
             before = snapshot.holds.get(name)
             gain = 0 if before is None else balance.bx - before.bx
-            holds[name] = after_moves(balance, slots.get(name, SlotMoves()), saying, gain, max(now, snapshot.rf))
+            moves = intent.slots.get(name, SlotMoves())
+            holds[name] = after_moves(balance, moves, saying, gain, max(now, snapshot.rf))
         else:
-            taken = deltas.get(name, 0)
+            taken = intent.deltas.get(name, 0)
             tk = force_consume(balance, taken, now) if taken else balance.tk
             balances[name] = balance.with_tokens(tk, balance.tc + taken)
             balances[name].sn = balance.sn + saying.refusals
-    return BucketSnapshot(
-        snapshot.entity_id,
-        snapshot.resource,
+    return snapshot.replaced(
         rf=rf,
         cv=terms.cv,
-        inc=snapshot.inc,
         balances=balances,
         holds=holds,
         retired=frozenset(retired),
-        ev=snapshot.ev + grants,
+        ev=snapshot.ev + intent.grants,
         recent_writers=(write_id, *snapshot.recent_writers[:-1]),
         load_level=snapshot.load_level + accrued_in_a_second(snapshot.load_burst, snapshot.rf, rf),
-        load_burst=snapshot.load_burst,
-        shard=snapshot.shard,
-        shards=snapshot.shards,
         rv=write_id if rebased else snapshot.rv,
-        ended=snapshot.ended,
-        eh=snapshot.eh,
     )
-
-
-def after_settling(
-    snapshot: BucketSnapshot,
-    deltas: Mapping[str, int],
-    now: int,
-    write_id: str,
-    *,
-    grants: int,
-    slots: Mapping[str, SlotMoves] = NO_SLOTS,
-    watched: Mapping[str, Watched] = NONE_WATCHED,
-) -> BucketSnapshot:
-    """Likewise, of a transaction that settled by the terms the bucket has."""
-    terms = Terms(Leg(snapshot.entity_id, snapshot.resource, snapshot.limits, "call"), snapshot.cv)
-    return after_taking(snapshot, terms, deltas, now, write_id, grants=grants, slots=slots, watched=watched)
 
 
 def needed_of(terms: Terms, wanted: Mapping[str, int], reserved: Mapping[str, int]) -> dict[str, int]:
@@ -271,11 +225,6 @@ def needed_of(terms: Terms, wanted: Mapping[str, int], reserved: Mapping[str, in
         for name, amount in wanted.items()
         if amount and name in terms.leg.names
     }
-
-
-def taken_of(terms: Terms, wanted: Mapping[str, int]) -> dict[str, int]:
-    """Millitokens to take, by limit."""
-    return {name: amount * MILLI for name, amount in wanted.items() if amount and name in terms.leg.names}
 
 
 def lacking(balances: tuple[Balance, ...], needed: Mapping[str, int], now: int) -> list[Balance]:

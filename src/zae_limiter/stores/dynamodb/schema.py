@@ -67,11 +67,6 @@ def pk_entity(ns: str, entity_id: str) -> str:
     return f"{ns}/ENTITY#{entity_id}"
 
 
-def pk_bucket(ns: str, entity_id: str, resource: str, shard: int = 0) -> str:
-    """One shard of a bucket: a partition of its own, so that hot ones can be spread."""
-    return bucket_key(ns, entity_id, resource, shard).pk
-
-
 def pk_audit(ns: str, subject: str) -> str:
     """The audit trail of an entity, of ``$SYSTEM``, of ``$NAMESPACE`` or of ``$RESOURCE:name``."""
     return f"{ns}/AUDIT#{subject}"
@@ -85,11 +80,6 @@ def pk_pulses(ns: str) -> str:
 def sk_config(resource: str | None = None) -> str:
     """A config: an entity's for one resource (or ``_default_``), or the only one of its partition."""
     return SK_CONFIG if resource is None else f"{SK_CONFIG}#{resource}"
-
-
-def sk_state() -> str:
-    """The state of a bucket."""
-    return SK_STATE
 
 
 def sk_audit(event_id: str) -> str:

@@ -30,6 +30,7 @@ from zae_limiter.stores.dynamodb.config_versions import is_fence, may_follow
 from zae_limiter.stores.dynamodb.intents import NOTHING
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.acquire_legs import (
+    THROTTLES_BORNE,
     AcquireLeg,
     count_before,
     denial_of,
@@ -40,9 +41,7 @@ from zae_limiter.stores.dynamodb.operations.acquire_legs import (
     warm_legs,
     watches,
 )
-from zae_limiter.stores.dynamodb.operations.acquire_recorded import RecordedAcquire
 from zae_limiter.stores.dynamodb.operations.acquire_sharded import (
-    THROTTLES_BORNE,
     adopt_all,
     change_shards,
     choose_shard,
@@ -52,7 +51,7 @@ from zae_limiter.stores.dynamodb.operations.acquire_sharded import (
     look_elsewhere,
     meets_newer_terms,
 )
-from zae_limiter.stores.dynamodb.operations.acquire_writes import create, params_of
+from zae_limiter.stores.dynamodb.operations.acquire_writes import RecordedAcquire, create, params_of
 from zae_limiter.stores.dynamodb.operations.denials import keep_denial, write_due_denials
 from zae_limiter.stores.dynamodb.operations.leases import LeaseRecords
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
@@ -278,8 +277,7 @@ class Acquire:
             self._keep_time_to_give_back()
         for leg in self.legs:
             leg.write_id = parts.write_ids.write_id(self.now)
-            cached = parts.cache.get(leg.key)
-            leg.snapshot = None if cached is None else cached.snapshot
+            leg.snapshot = parts.cache.last_seen(leg.key)
         are_known = all(leg.snapshot is not None for leg in self.legs)
         if are_known and any(leg.is_denied_still(parts.cache, self.now) for leg in self.legs):
             return denial_of(self.draw, self.legs, parts.cache, self.now)
@@ -425,8 +423,7 @@ class Acquire:
             yield from self.parts.settling.write_all(self.backs, self.now, deadline)
             self.backs = []
             for leg in taken:
-                cached = self.parts.cache.get(leg.key)
-                leg.snapshot = None if cached is None else cached.snapshot
+                leg.snapshot = self.parts.cache.last_seen(leg.key)
 
     # Outcomes
 

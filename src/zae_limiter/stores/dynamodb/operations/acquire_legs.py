@@ -22,7 +22,6 @@ from zae_limiter.stores.dynamodb.bucket_write import BucketWrite, SeenBucket
 from zae_limiter.stores.dynamodb.config_resolver import HIGHEST_TREE, ResolvedConfig
 from zae_limiter.stores.dynamodb.config_versions import adopted, due_at, judges, lacking, needed_of
 from zae_limiter.stores.dynamodb.intents import NOTHING, Terms
-from zae_limiter.stores.dynamodb.operations.acquire_payers import THROTTLES_BORNE
 from zae_limiter.stores.dynamodb.schema import Key, shard_of
 from zae_limiter.stores.dynamodb.shards import over_shards
 from zae_limiter.stores.dynamodb.slot_work import DrawWork, level_by, life_on
@@ -34,6 +33,9 @@ from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, leg_after
 if TYPE_CHECKING:
     from zae_limiter.stores.dynamodb.operations.acquire import Acquire
 
+
+THROTTLES_BORNE = 2
+"""So often a bucket's own throttled key is met before the draw is denied: it is load, not an outage."""
 
 THROTTLED_WAIT_S = 0.1
 
@@ -98,7 +100,7 @@ class AcquireLeg(BucketWrite):
 
     def is_stale_anywhere(self, cache: BucketCache) -> bool:
         """Whether any shard of its bucket, as they are remembered, does."""
-        return self.is_stale or any(snapshot.cv != self.terms.cv for snapshot in cache.family(self.first))
+        return self.is_stale or any(snapshot.cv != self.terms.cv for snapshot in cache.family(self.first).values())
 
     def lacks(self, now: int) -> bool:
         """Whether, by the snapshot, its shard does not hold what is needed."""
@@ -145,7 +147,7 @@ class AcquireLeg(BucketWrite):
         """Every limit over all shards, as they are remembered."""
         if len(cache.shards_of(self.first)) == 1:
             return adopted(self.snapshot, self.terms, now)
-        return over_shards(cache.family(self.first) or [self.snapshot], self.terms, now)
+        return over_shards(list(cache.family(self.first).values()) or [self.snapshot], self.terms, now)
 
     # Limits that lend, and those that only watch
 
@@ -255,12 +257,7 @@ class AcquireLeg(BucketWrite):
 
 def versions_seen(legs: Sequence[AcquireLeg], cache: BucketCache) -> dict[Key, str]:
     """What every bucket, with all its shards, is known to obey."""
-    seen = {
-        key: cached.snapshot.cv
-        for leg in legs
-        for key in cache.shards_of(leg.first)
-        if (cached := cache.get(key)) is not None
-    }
+    seen = {key: snapshot.cv for leg in legs for key, snapshot in cache.family(leg.first).items()}
     return seen | {leg.key: leg.snapshot.cv for leg in legs if leg.snapshot is not None}
 
 

@@ -4,34 +4,39 @@ A draw tries the better of two shards, by what is remembered of them. Where writ
 process stays with that shard for a moment: spread over all shards at once, its writes would hardly ever meet, and
 every division would undo what joining saves. If that shard turns out to be drained the draw tries two others, and then
 looks at all: the request is refused only if all shards together lack, and if they do not, but no single one has
-enough, several pay in one transaction. A client that sees a shard under real pressure splits shard 0.
+enough, several pay in one transaction: as few as possible, the fullest first. (Limits that only watch are judged by
+the first of them alone, so they may report too many refusals, never too few.) A client that sees a shard under real
+pressure splits shard 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from zae_limiter.bucket import key_of
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
 from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.bucket_write import WriteEvent
 from zae_limiter.stores.dynamodb.config_resolver import Prefetched
-from zae_limiter.stores.dynamodb.config_versions import adopted, judges, lacking
-from zae_limiter.stores.dynamodb.operations.acquire_payers import THROTTLES_BORNE as THROTTLES_BORNE
-from zae_limiter.stores.dynamodb.operations.acquire_payers import draw_from_several
+from zae_limiter.stores.dynamodb.config_versions import adopted, after_write, judges, lacking
+from zae_limiter.stores.dynamodb.intents import Intent, Watched
+from zae_limiter.stores.dynamodb.operations.acquire_legs import THROTTLES_BORNE
 from zae_limiter.stores.dynamodb.operations.shard_life import make_shard, split_first
 from zae_limiter.stores.dynamodb.operations.slots import even_out, is_uneven
 from zae_limiter.stores.dynamodb.requests import Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.schema import Key, shard_key
+from zae_limiter.stores.dynamodb.tallies import cascaded_tallies
 from zae_limiter.stores.dynamodb.write_load import may_split
 
 if TYPE_CHECKING:
     from zae_limiter.stores.dynamodb.operations.acquire import Acquire
     from zae_limiter.stores.dynamodb.operations.acquire_legs import AcquireLeg
+
 
 SHARDS_TRIED = 3
 """So many shards are tried one by one before all are looked at."""
@@ -68,8 +73,7 @@ def choose_shard(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
         yield from look_at_all(acquire, leg)
         there = cache.shards_of(leg.first)
         if len(there) == 1:  # it is gone, or another one by now
-            cached = cache.get(leg.first)
-            leg.move_to(leg.first, None if cached is None else cached.snapshot, fresh=True)
+            leg.move_to(leg.first, cache.last_seen(leg.first), fresh=True)
             return
         if len(there) < len(keys):
             one, two = _two_of(acquire, leg, there)
@@ -80,16 +84,14 @@ def choose_shard(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
             cache.prefer_shard(leg.first, best[0], acquire.now + HOME_MS)
     else:  # both are lost: shard 0 never is
         leg.tried.update((one, two))
-        cached = cache.get(leg.first)
-        leg.move_to(leg.first, None if cached is None else cached.snapshot, fresh=leg.all_seen)
+        leg.move_to(leg.first, cache.last_seen(leg.first), fresh=leg.all_seen)
 
 
 def _better_of(acquire: Acquire, leg: AcquireLeg, keys: tuple[Key, Key]) -> Plan[tuple[Key, BucketSnapshot] | None]:
     """The shard that holds more than is needed, or least too little; ``None`` if both are lost."""
     best: tuple[int, Key, BucketSnapshot] | None = None
     for key in dict.fromkeys(keys):
-        cached = acquire.parts.cache.get(key)
-        snapshot = cached.snapshot if cached is not None else (yield from _make(acquire, leg, key))
+        snapshot = acquire.parts.cache.last_seen(key) or (yield from _make(acquire, leg, key))
         if snapshot is not None:
             room = _room(acquire, leg, snapshot)
             if best is None or room > best[0]:
@@ -101,10 +103,12 @@ def _stay(acquire: Acquire, leg: AcquireLeg) -> bool:
     """Draw from where others of this process do, if there seems to be enough."""
     cache = acquire.parts.cache
     home = cache.preferred_shard(leg.first, acquire.now)
-    cached = None if home is None or cache.is_avoided(home, acquire.now) else cache.get(home)
-    if home is None or cached is None or _room(acquire, leg, cached.snapshot) < 0:
+    if home is None or cache.is_avoided(home, acquire.now):
         return False
-    leg.move_to(home, cached.snapshot, fresh=False)
+    snapshot = cache.last_seen(home)
+    if snapshot is None or _room(acquire, leg, snapshot) < 0:
+        return False
+    leg.move_to(home, snapshot, fresh=False)
     return True
 
 
@@ -176,18 +180,18 @@ def look_at_all(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
         seen.update(unseen)
         for key in unseen:
             if key in found:
-                cached = parts.cache.get(key)
-                snapshot = snapshot_of(found[key], None if cached is None else cached.snapshot)
+                snapshot = snapshot_of(found[key], parts.cache.last_seen(key))
                 yield from parts.writer.see(key, snapshot, acquire.now)
             elif key == leg.first:
                 parts.cache.forget(key)
             else:
                 parts.cache.forget_shard(key)
     leg.all_seen = True
-    key = leg.key if parts.cache.get(leg.key) is not None else leg.first
-    cached = parts.cache.get(key)
-    if cached is not None:
-        leg.move_to(key, cached.snapshot, fresh=True)
+    for key in (leg.key, leg.first):
+        there = parts.cache.last_seen(key)
+        if there is not None:
+            leg.move_to(key, there, fresh=True)
+            break
 
 
 def look_elsewhere(acquire: Acquire, leg: AcquireLeg) -> Plan[bool]:
@@ -223,9 +227,7 @@ def _draw_from_all(acquire: Acquire, leg: AcquireLeg) -> Plan[bool]:
         if lacking(leg.whole(parts.cache, acquire.now), leg.needed, acquire.now):
             return False
         rooms = [
-            (_room(acquire, leg, cached.snapshot), key, cached.snapshot)
-            for key in parts.cache.shards_of(leg.first)
-            if (cached := parts.cache.get(key)) is not None
+            (_room(acquire, leg, snapshot), key, snapshot) for key, snapshot in parts.cache.family(leg.first).items()
         ]
         shunned = leg.tried | {key for _, key, _ in rooms if parts.cache.is_avoided(key, acquire.now)}
         roomy = [one for one in rooms if one[0] >= 0 and one[1] not in shunned]
@@ -247,10 +249,9 @@ def _draw_from_all(acquire: Acquire, leg: AcquireLeg) -> Plan[bool]:
 def meets_newer_terms(acquire: Acquire, leg: AcquireLeg) -> bool:
     """Whether some shard obeys what may be newer than ours; it is moved there, to be noticed."""
     cache = acquire.parts.cache
-    for key in cache.shards_of(leg.first):
-        cached = cache.get(key)
-        if cached is not None and not acquire.may_follow(leg, key, cached.snapshot.cv):
-            leg.move_to(key, cached.snapshot, fresh=True)
+    for key, snapshot in cache.family(leg.first).items():
+        if not acquire.may_follow(leg, key, snapshot.cv):
+            leg.move_to(key, snapshot, fresh=True)
             return True
     return False
 
@@ -281,9 +282,9 @@ def _bring_back_all(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
     """The same for every shard of one bucket."""
     parts = acquire.parts
     for key in parts.cache.shards_of(leg.first):
-        cached = parts.cache.get(key)
-        if cached is not None and is_far_ahead(cached.snapshot, acquire.now):
-            snapshot = yield from parts.propagation.bring_back(key, cached.snapshot, acquire.now, acquire.deadline)
+        snapshot = parts.cache.last_seen(key)
+        if snapshot is not None and is_far_ahead(snapshot, acquire.now):
+            snapshot = yield from parts.propagation.bring_back(key, snapshot, acquire.now, acquire.deadline)
             if key == leg.key:
                 leg.snapshot = snapshot
 
@@ -292,15 +293,9 @@ def adopt_all(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
     """Let every shard follow the terms that hold."""
     parts = acquire.parts
     for key in parts.cache.shards_of(leg.first):
-        cached = parts.cache.get(key)
-        if (
-            cached is not None
-            and cached.snapshot.cv != leg.terms.cv
-            and acquire.may_follow(leg, key, cached.snapshot.cv)
-        ):
-            snapshot = yield from parts.propagation.adopt(
-                key, cached.snapshot, leg.terms, acquire.now, acquire.deadline
-            )
+        old = parts.cache.last_seen(key)
+        if old is not None and old.cv != leg.terms.cv and acquire.may_follow(leg, key, old.cv):
+            snapshot = yield from parts.propagation.adopt(key, old, leg.terms, acquire.now, acquire.deadline)
             if key == leg.key:
                 leg.snapshot = snapshot
 
@@ -347,3 +342,155 @@ def divide(acquire: Acquire, leg: AcquireLeg) -> Plan[None]:
     with suppress(Refused, NoAnswer):
         if (yield from split_first(client, leg.first, acquire.now, deadline)):
             yield from look_at_all(acquire, leg)
+
+
+def draw_from_several(acquire: Acquire, leg: AcquireLeg, shards: Sequence[tuple[Key, BucketSnapshot]]) -> Plan[bool]:
+    """Let several shards pay together, in one transaction. False: another client was faster."""
+    payment = _shared_payment(leg, shards, acquire.now)
+    if payment is None:
+        return False
+    cache = dict(shards)
+    leg.begin_anew(acquire.parts.write_ids.write_id(acquire.now))
+    leg.key = next(iter(payment))
+    leg.snapshot = cache[leg.key]
+    leg.set_anchor()
+    leg.payers, leg.exactly = list(payment.items()), _in_debt(leg, shards, acquire.now)
+    if leg.exactly:  # all of them must be as they were seen
+        payment |= {key: {} for key in cache if key not in payment}
+    leg.lives = {key: snapshot.inc for key, snapshot in cache.items()}
+    if leg.work is not None:
+        payment = _judge(leg, payment, cache, acquire.now)
+        leg.payers = [(key, part) for key, part in payment.items() if part or not leg.exactly]
+    if acquire.record is not None:  # they pay in the transaction that writes the record
+        leg.payers = list(payment.items())
+        return True
+    return (yield from _pay_together(acquire, leg, payment, cache))
+
+
+def _pay_together(
+    acquire: Acquire,
+    leg: AcquireLeg,
+    written: Mapping[Key, Mapping[str, int]],
+    cache: Mapping[Key, BucketSnapshot],
+) -> Plan[bool]:
+    """Write to all of these shards. False: another client was faster."""
+    parts = acquire.parts
+    writes = []
+    intents = intents_of_payers(leg, written)
+    for key, intent in intents.items():
+        writes.append(
+            {"Update": dict(parts.writer.params(key, cache[key], intent, acquire.now, leg.write_id, acquire.deadline))}
+        )
+    doubts: list[NoAnswer] = []
+    try:
+        reasons = yield from parts.client.transact(writes, acquire.deadline, doubts)
+    except BaseException as failure:
+        if doubts or not isinstance(failure, Refused):
+            leg.advance(WriteEvent.LOST)
+        if not isinstance(failure, Refused) or not failure.by_throttling:
+            raise
+        leg.throttled = THROTTLES_BORNE + 1  # load, not an outage
+        return True
+    if not reasons:
+        leg.advance(WriteEvent.ANSWERED)
+    elif doubts:
+        leg.advance(WriteEvent.LOST)
+        yield from parts.writer.void(leg, acquire.now, acquire.deadline)
+    if not leg.done:
+        leg.payers = ()
+        return False
+    leg.granted_at = acquire.now
+    for key, intent in intents.items():
+        after = after_write(cache[key], intent, acquire.now, leg.write_id, leg.terms)
+        parts.cache.see(key, after, acquire.now)
+    leg.snapshot = parts.cache.last_seen(leg.key)
+    return True
+
+
+def _judge(
+    leg: AcquireLeg, payment: Mapping[Key, Mapping[str, int]], shards: Mapping[Key, BucketSnapshot], now: int
+) -> dict[Key, dict[str, int]]:
+    """The payment, with what is taken of limits that only watch: from the first of these shards, by what it holds."""
+    work, first = leg.work, next(iter(payment))
+    assert work is not None
+    moment = max(now, *(snapshot.rf for snapshot in shards.values()))
+    work.judge(adopted(shards[first], leg.terms, now), leg.needed, moment, {})
+    work.dues = {
+        name: max(due, *(_due_on(shards[key], name, moment) for key in payment)) for name, due in work.dues.items()
+    }
+    leg.deltas = work.taken()
+    watching = {limit.name for limit in leg.leg.limits if not limit.enforce}
+    taken = {name: milli for name, milli in {**work.wanted, **work.lends}.items() if name in watching - leg.refused}
+    return {key: {**part, **(taken if key == first else {})} for key, part in payment.items()}
+
+
+def intents_of_payers(leg: AcquireLeg, payment: Mapping[Key, Mapping[str, int]]) -> dict[Key, Intent]:
+    """What each of several shards does that pay together."""
+    watching = frozenset(limit.name for limit in leg.leg.limits if not limit.enforce)
+    intents: dict[Key, Intent] = {}
+    for key, paid in payment.items():
+        place = len(intents)
+        deltas, lent = leg.parts_of(paid)
+        intents[key] = Intent(
+            deltas,
+            deltas,
+            grants=int(place == 0),
+            exactly=leg.exactly,
+            tallies=cascaded_tallies(leg.counting_leg(), {**deltas, **lent}, int(place == 0)),
+            slots={} if leg.work is None else leg.work.lent(lent, watching),
+            watched=_unjudged(leg) if place else leg.watched,
+        )
+    return intents
+
+
+def _due_on(snapshot: BucketSnapshot, name: str, now: int) -> int:
+    """Until when a shard lends, if it does."""
+    balance = snapshot.holds.get(name)
+    return 0 if balance is None else balance.due_time(now)
+
+
+def _unjudged(leg: AcquireLeg) -> dict[str, Watched]:
+    """What limits say that only watch, on a shard that does not judge by them."""
+    return {key_of(limit): Watched() for limit in leg.leg.limits if not limit.enforce}
+
+
+def _in_debt(leg: AcquireLeg, shards: Sequence[tuple[Key, BucketSnapshot]], now: int) -> frozenset[str]:
+    """The limits of which some shard is in debt, although all together are not.
+
+    That is so when new terms reached the shards of a bucket in debt one after the other; and when they were read while
+    a debt was being written. So all of them must be as they were seen.
+    """
+    return frozenset(
+        balance.name
+        for _, snapshot in shards
+        for balance in adopted(snapshot, leg.terms, now)
+        if balance.level(now) < 0 and balance.limit.enforce and not balance.limit.is_held
+    )
+
+
+def _shared_payment(
+    leg: AcquireLeg, shards: Sequence[tuple[Key, BucketSnapshot]], now: int
+) -> dict[Key, dict[str, int]] | None:
+    """How much each shard pays: as few shards as possible, the fullest first. ``None``: they do not have it."""
+    payment: dict[Key, dict[str, int]] = {}
+    levels = {
+        key: {balance.name: balance.level(now) for balance in adopted(snapshot, leg.terms, now)}
+        for key, snapshot in shards
+    }
+    wanted = leg.deltas if leg.work is None else {**leg.work.wanted, **leg.work.lends}
+    watching = {limit.name for limit in leg.leg.limits if not limit.enforce}
+    asked = {name: amount for name, amount in wanted.items() if name not in watching}
+    if not asked:
+        return {shards[0][0]: {}}
+    for name, amount in asked.items():
+        left = amount
+        for key in sorted(levels, key=lambda key: (key not in payment, -levels[key].get(name, 0))):
+            part = min(left, max(levels[key].get(name, 0), 0))
+            if part:
+                payment.setdefault(key, {})[name] = part
+                left -= part
+            if not left:
+                break
+        if left:
+            return None
+    return payment or None

@@ -75,7 +75,7 @@ def write_due_denials(acquire: Acquire, pending: Sequence[AcquireLeg]) -> Plan[b
             continue
         if leg.looks_drained(parts.cache, acquire.now):
             yield from parts.settling.write_all([BucketWrite(leg.key, leg.leg, {})], acquire.now, acquire.whole)
-            cached = parts.cache.get(leg.key)
-            leg.snapshot, leg.fresh = (None if cached is None else cached.snapshot), cached is not None
+            leg.snapshot = parts.cache.last_seen(leg.key)
+            leg.fresh = leg.snapshot is not None
             return True
     return False

@@ -23,7 +23,7 @@ from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
 from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.bucket_write import BucketWrite
 from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
-from zae_limiter.stores.dynamodb.config_versions import after_settling
+from zae_limiter.stores.dynamodb.config_versions import after_write
 from zae_limiter.stores.dynamodb.departures import coming_back
 from zae_limiter.stores.dynamodb.expressions import Write
 from zae_limiter.stores.dynamodb.intents import NO_SLOTS, NONE_WATCHED, Intent, Terms, counted_in
@@ -360,14 +360,10 @@ class LeaseRecords:
                 if shard.forgotten:
                     self.cache.forget(shard.key)
                     continue
-                work = shard.work
-                after = after_settling(
-                    *(shard.snapshot, shard.deltas, shard.moment, shard.write_id),
-                    grants=shard.grants,
-                    slots=NO_SLOTS if work is None else work.slots,
-                    watched=NONE_WATCHED if work is None else work.watched,
-                )
-                self.cache.see(shard.key, after, now)
+                intent = Intent(shard.deltas, grants=shard.grants)
+                if shard.work is not None:
+                    intent = intent._replace(slots=shard.work.slots, watched=shard.work.watched)
+                self.cache.see(shard.key, after_write(shard.snapshot, intent, shard.moment, shard.write_id), now)
             gives_back = shard.work is not None and shard.work.gives_back
             if gives_back or min(shard.deltas.values(), default=0) < 0:
                 self.cache.forget_denials((shard_key(shard.key, 0),))

@@ -442,8 +442,7 @@ class Propagation:
 
     def check_terms_of_new(self, key: Key, terms: Terms, now: int, deadline: Deadline) -> Plan[None]:
         """A config may have changed while its bucket was created, unseen by the client that changed it. Look once."""
-        cached = self.cache.get(key)
-        seen, obeyed = (None if cached is None else cached.snapshot), terms.cv
+        seen, obeyed = self.cache.last_seen(key), terms.cv
         try:
             for _ in range(CHANGES_FOLLOWED):
                 resolved = yield from self.resolver.resolved_with_way(

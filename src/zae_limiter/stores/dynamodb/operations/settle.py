@@ -21,10 +21,10 @@ from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.bucket_write import BucketWrite, SeenBucket, WriteEvent, answers_of
 from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
-from zae_limiter.stores.dynamodb.config_versions import after_settling
+from zae_limiter.stores.dynamodb.config_versions import after_write
 from zae_limiter.stores.dynamodb.departures import coming_back
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
-from zae_limiter.stores.dynamodb.intents import NO_SLOTS, NONE_WATCHED, Intent, Terms
+from zae_limiter.stores.dynamodb.intents import Intent, Terms
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.operations.slots import (
@@ -81,7 +81,9 @@ class SettlementWriter:
                 ]
             if posting.holds or (posting.undo and leg.refused):
                 let_slots_change(own, posting, bucket_key(ns, leg.entity_id, leg.resource))
-            writes += [write for write in own if write.deltas or write.grants or write.work or not posting.holds]
+            if posting.holds:
+                own = [write for write in own if write.deltas or write.grants or write.work]
+            writes += own
         return writes
 
     def write_all(self, writes: list[BucketWrite], now: int, deadline: Deadline) -> Plan[None]:
@@ -93,8 +95,7 @@ class SettlementWriter:
         for write in writes:
             if not write.write_id:
                 write.write_id = self.write_ids.write_id(now)
-                cached = self.cache.buckets.get(write.key)
-                write.snapshot = None if cached is None else cached.snapshot
+                write.snapshot = self.cache.last_seen(write.key)
             at_once = at_once and not write.done and _needs_no_care(write, now)
         if at_once:
             params_of = partial(self._params, now=now, deadline=deadline)
@@ -193,10 +194,9 @@ class SettlementWriter:
         if write.doubtful:
             yield from self._make_sure(write, now, deadline)
             return None
-        family, placed_by = {}, self.cache.shards_of(shard_key(write.key, 0))
-        if not write.tries:
-            family = {key: cached.snapshot for key in placed_by if (cached := self.cache.get(key)) is not None}
-        known = write.key in family and len(family) == len(placed_by)
+        first = shard_key(write.key, 0)
+        family = {} if write.tries else self.cache.family(first)
+        known = write.key in family and len(family) == len(self.cache.shards_of(first))
         if not known or placed(write.key, write.deltas, owed, family, now).in_debt:
             found = yield from self.look_at_all_shards(write.key, now, deadline)
             write.snapshot = found.get(write.key)
@@ -252,7 +252,7 @@ class SettlementWriter:
         write.decide(write.snapshot, moment)
         write.begin_anew(self.write_ids.write_id(moment))
         write.set_anchor()
-        updates = []
+        intents = {}
         for key, deltas in parts.items():
             is_home = key == write.key
             grants, counted = (write.grants, write.counted) if is_home else (0, {})
@@ -260,9 +260,11 @@ class SettlementWriter:
             intent = Intent(deltas, grants=grants, held=True, exactly=in_debt, owed=owed, tallies=tallies)
             if is_home:
                 intent = intent._replace(slots=write.slots, watched=write.watched)
-            updates.append(
-                {"Update": dict(self.writer.params(key, family[key], intent, moment, write.write_id, deadline))}
-            )
+            intents[key] = intent
+        updates = [
+            {"Update": dict(self.writer.params(key, family[key], intent, moment, write.write_id, deadline))}
+            for key, intent in intents.items()
+        ]
         doubts: list[NoAnswer] = []
         try:
             reasons = yield from self.client.transact(updates, deadline, doubts)
@@ -279,15 +281,8 @@ class SettlementWriter:
                 write.begin_anew(self.write_ids.write_id(now))
             return
         write.advance(WriteEvent.ANSWERED)
-        for key, deltas in parts.items():
-            grants = write.grants if key == write.key else 0
-            moved = (write.slots, write.watched) if key == write.key else (NO_SLOTS, NONE_WATCHED)
-            after = after_settling(
-                *(family[key], deltas, moment, write.write_id), grants=grants, slots=moved[0], watched=moved[1]
-            )
-            self.cache.see(key, after, now)
-            if (cached := self.cache.get(key)) is not None:
-                cached.took(deltas)
+        for key, intent in intents.items():
+            self.cache.see(key, after_write(family[key], intent, moment, write.write_id), now).took(intent.deltas)
 
     def _make_sure(self, write: BucketWrite, now: int, deadline: Deadline) -> Plan[None]:
         """A lost try of it may have been done, together with others or by a shard that cannot bear it any more: find

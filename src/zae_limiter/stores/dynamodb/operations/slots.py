@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from zae_limiter.bucket import key_of
 from zae_limiter.models.holds import Hold
@@ -139,24 +139,22 @@ class Renewals:
                 write.write_id = self.client.write_ids.write_id(now)
 
 
-Place = TypeVar("Place")
-
 TRIES = 3
 """So often it is tried while others write to the shards."""
 
 
-def is_uneven(family: Sequence[BucketSnapshot]) -> bool:
+def is_uneven(family: Mapping[Key, BucketSnapshot]) -> bool:
     """Whether a shard owes slots that another one has."""
-    return bool(_transfers(dict(enumerate(family))))
+    return bool(_transfers(family))
 
 
 def _names_in(family: Iterable[BucketSnapshot]) -> list[str]:
     return sorted({name for snapshot in family for name in snapshot.holds})
 
 
-def _transfers(family: Mapping[Place, BucketSnapshot]) -> dict[Place, dict[str, int]]:
+def _transfers(family: Mapping[Key, BucketSnapshot]) -> dict[Key, dict[str, int]]:
     """What each shard is to get of each limit, or to give if that is negative: nothing, if none owes or none has."""
-    moved: dict[Place, dict[str, int]] = {}
+    moved: dict[Key, dict[str, int]] = {}
     for name in _names_in(family.values()):
         free = {place: one.holds[name].tk for place, one in family.items() if name in one.holds}
         owed = sum(-tk for tk in free.values() if tk < 0)
