@@ -176,11 +176,15 @@ class RedisServer:
                     return False
                 raise EngineFailed(f"{self.kind} ended with {self._process.poll()}: {self.output()}")
             try:
-                if self.ask("PING", seconds=1) == b"PONG":
+                if self.ask("PING", seconds=1) == b"PONG" and self._is_this():
                     return True
             except (OSError, ServerError):
                 time.sleep(0.02)
         raise EngineFailed(f"{self.kind} did not answer in time: {self.output()}")
+
+    def _is_this(self) -> bool:
+        """Whether the process itself answers: another run may have got the port just before, and would empty it."""
+        return f"process_id:{self.pid}\r" in self.ask("INFO", "server", seconds=1).decode()
 
 
 class RedisCluster:

@@ -54,6 +54,10 @@ class Leg:
         """Which bucket it is."""
         return self.entity_id, self.resource
 
+    def unrefused(self) -> Leg:
+        """The same before a draw: none of its limits has refused."""
+        return replace(self, refused=NO_NAMES) if self.refused else self
+
     def __post_init__(self) -> None:
         names = frozenset([limit.name for limit in self.limits])
         held = NO_NAMES if are_plain(self.limits) else frozenset(one.name for one in self.limits if one.is_held)

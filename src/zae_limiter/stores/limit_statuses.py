@@ -72,12 +72,12 @@ def check_liftable(own: Leg, names: Iterable[str]) -> None:
             raise ValidationError("above", name, reason)
 
 
-def check_extra(amounts: Mapping[str, int], balances: Iterable[Balance]) -> None:
-    """Refuse more above a burst than an amount may be, with what these balances have there already."""
+def check_extra(amounts: Mapping[str, int], balances: Iterable[Balance], now: int) -> None:
+    """Refuse more above a burst than an amount may be, with what these balances have there in this period."""
     given = {name: amount * MILLI for name, amount in amounts.items()}
     for balance in balances:
         if balance.name in given:
-            given[balance.name] += balance.extra
+            given[balance.name] += balance.extra_at(now)
     for name, milli in sorted(given.items()):
         if milli > MAX_AMOUNT * MILLI:
             reason = f"would hold {milli // MILLI} above its burst in this period; the most is {MAX_AMOUNT}"

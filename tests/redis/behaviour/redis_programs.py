@@ -252,11 +252,13 @@ def _buckets(status: Any) -> Any:
 
 
 def _usage(limiter: SyncRateLimiter, entity: str) -> Any:
-    """Without what was not taken: one store may name a limit in an hour in which it came too late to be used."""
-    return [
+    """Without what was not taken: one store may name a limit in an hour in which it came too late to be used, or an
+    hour in which nothing was."""
+    rows = [
         (row.resource, row.window_type, row.window_start, _taken(row.counters), row.total_events, row.would_refuse)
         for row in limiter.get_usage_snapshots(entity_id=entity, limit=1000).items
     ]
+    return [row for row in rows if any(row[3:])]
 
 
 def _taken(counters: Mapping[str, int]) -> dict[str, int]:

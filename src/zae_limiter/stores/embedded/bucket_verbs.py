@@ -304,9 +304,9 @@ def put_at_once(tables: Tables, buckets: Sequence[Bucket], slot: LeaseSlot | Non
 def legs_of(tables: Tables, draw: Draw) -> tuple[Leg, ...]:
     if draw.legs is None:
         return tables.routes.legs(tables, draw.entity_id, draw.resource, draw.limits)
-    # A lease takes more where it took first, but by the limits that hold now.
+    # A lease takes more where it took first, but by the limits that hold now; what refused then may take now.
     return in_order(
-        leg if leg.source == "call" else tables.routes.leg(tables, leg.entity_id, leg.resource) or leg
+        (leg if leg.source == "call" else tables.routes.leg(tables, leg.entity_id, leg.resource) or leg).unrefused()
         for leg in draw.legs
     )
 

@@ -60,7 +60,7 @@ def _credit(tables: Tables, credit: Credit, now: int, proven: int | None) -> boo
         bucket.adopt(leg.limits, now)
         given = {name: amount * MILLI for name, amount in credit.amounts.items()}
         if credit.above:
-            check_extra(credit.amounts, bucket.balances)
+            check_extra(credit.amounts, bucket.balances, now)
             begin_hour_if_new(tables, bucket, counters_if_new_hour(bucket, now), now)
             bucket.lift(given, now)
         else:

@@ -136,7 +136,7 @@ class RedisSpace(LeaseVerbs, ConfigVerbs, AccessVerbs, HistoryVerbs):
             if credit.above:
                 check_liftable(leg, credit.amounts)
                 bucket = tables.bucket(credit.entity_id, credit.resource)
-                check_extra(credit.amounts, () if bucket is None else bucket.balances)
+                check_extra(credit.amounts, () if bucket is None else bucket.balances, now)
                 tables.lift_bucket(credit.entity_id, credit.resource, credit.amounts)
             else:
                 tables.credit_bucket(credit.entity_id, credit.resource, credit.amounts)

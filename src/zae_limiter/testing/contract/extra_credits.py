@@ -191,3 +191,15 @@ async def a_lift_is_done_once(world: World) -> None:
     assert await usd(world) == 150
     granted = [event for event in (await world.limiter.get_audit_events("key")).items if event.action == "granted"]
     assert [event.details for event in granted] == [{"amounts": {"usd": 50}, "key": "inv-1", "above": True}]
+
+
+@kind_case("How much a limit may be lifted is counted by period: what was extra in an earlier one is gone")
+async def a_lift_counts_in_its_period_only(world: World) -> None:
+    await world.limiter.set_system_defaults([RPM, USD])
+    most = 10**15
+    assert await lift(world, 1, "inv-1")
+    with world.raises(ValidationError):
+        await lift(world, most, "inv-2")
+    world.clock.advance(DAY)
+    assert await lift(world, most, "inv-2")
+    assert await usd(world) == 100 + most

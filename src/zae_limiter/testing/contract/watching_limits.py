@@ -154,3 +154,14 @@ async def a_watching_limit_goes_after_a_denial(world: World) -> None:
         pass
     rows = (await world.limiter.get_usage_snapshots("key", window_type="hourly")).items
     assert [dict(row.would_refuse) for row in rows] == [{}]
+
+
+@kind_case("A lease that a watching limit would have refused, and that took from it later, settles there")
+async def a_lease_that_took_later_settles(world: World) -> None:
+    given = [RPM, TPM]
+    await world.limiter.set_system_defaults(given)
+    for entity, limits in (("key-1", None), ("key-2", given)):
+        async with world.limiter.acquire(entity, "gpt", {"tpm": 50}, limits=limits) as lease:
+            await lease.consume(tpm=3)
+            await lease.adjust(tpm=2)
+        assert await world.limiter.available(entity, "gpt") == {"rpm": 100, "tpm": 5}

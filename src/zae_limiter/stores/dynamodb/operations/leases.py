@@ -322,7 +322,7 @@ class LeaseRecords:
         if booking.first not in family:
             return [(yield from self._rebuilt(booking, now, deadline))]
         given = {name: milli // MILLI for name, milli in booking.lifts.items()}
-        check_extra(given, [balance for shard in family.values() for balance in shard.balances.values()])
+        check_extra(given, [balance for shard in family.values() for balance in shard.balances.values()], now)
         moment = max(now, *(shard.rf + 1 for shard in family.values()))
         write_id = self.client.write_ids.write_id(moment)
         left, shards = dict(booking.lifts), []
