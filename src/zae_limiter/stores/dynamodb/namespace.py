@@ -26,14 +26,16 @@ What is read may lag behind by some moments; an older state never replaces a new
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from zae_limiter.exceptions import NamespaceNotFoundError, VersionError
 from zae_limiter.models.access import Access
 from zae_limiter.models.moments import LAST_MOMENT_MS
 from zae_limiter.running.plan import READ_CLOCK, Plan
 from zae_limiter.stores.dynamodb.bucket_cache import BucketCache
+from zae_limiter.stores.dynamodb.intents import NOTHING
 from zae_limiter.stores.dynamodb.items import BrokenItem, address, decoder, key_of, ns_in, version_in
 from zae_limiter.stores.dynamodb.requests import READ_MACHINE_TIME, Answer, Call, Item, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.schema import (
@@ -44,12 +46,18 @@ from zae_limiter.stores.dynamodb.schema import (
     is_of,
     namespace_key,
     number_in,
+    shard_key,
     version_key,
 )
 from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient
-from zae_limiter.stores.dynamodb.tallies import DenialTally
-from zae_limiter.stores.protocol import Scope, access_from_text, access_to_text
+from zae_limiter.stores.protocol import Leg, Scope, access_from_text, access_to_text
 from zae_limiter.version import __version__
+
+WRITTEN_EVERY_MS: Final = 60_000
+"""How long denials by a bucket are kept at most before they are written, if it goes on denying."""
+
+MOST_BUCKETS: Final = 50_000
+"""So many buckets may have denials that are not written yet; what is denied by others is not counted."""
 
 LAYOUT = 3
 """The layout of everything that is stored: keys, attributes, what they mean."""
@@ -147,6 +155,56 @@ def has_old_data(client: TableClient, deadline: Deadline) -> Plan[bool]:
         return False
     items = [key_of(item) for item in reply.get("Items", ())]
     return any(not is_of(REGISTRY, key) or key == OLD_VERSION_KEY for key in items)
+
+
+class Unwritten(NamedTuple):
+    """Denials by a bucket that are not written yet, and since when (machine time)."""
+
+    leg: Leg
+    since: int
+    denials: dict[str, int]
+
+
+class DenialTally:
+    """The denials of one client that are not written yet, by the first shard of each bucket.
+
+    A denial writes nothing: it is a refused write, or none at all. So a client keeps its denials here until it writes
+    to the bucket anyway. While a bucket does nothing but deny, they are written once a minute, in place of a write
+    that would be refused; what is left is written when the store is closed. A process that is killed takes with it
+    what it had not written.
+
+    A write that was surely not done brings its denials back. If that cannot be known they are let go: a denial is
+    counted once or not at all.
+    """
+
+    __slots__ = ("_lock", "unwritten")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.unwritten: dict[Key, Unwritten] = {}
+
+    def add(self, key: Key, leg: Leg, denials: Mapping[str, int], started: int) -> None:
+        """Keep denials, to be written with the next write to any shard of their bucket."""
+        first = shard_key(key, 0)
+        with self._lock:
+            kept = self.unwritten.get(first)
+            if kept is None:
+                if len(self.unwritten) >= MOST_BUCKETS:
+                    return
+                kept = self.unwritten[first] = Unwritten(leg, started, {})
+            for name, number in denials.items():
+                kept.denials[name] = kept.denials.get(name, 0) + number
+
+    def take(self, key: Key) -> Mapping[str, int]:
+        """Those by one bucket, to be written now."""
+        with self._lock:
+            kept = self.unwritten.pop(shard_key(key, 0), None)
+        return NOTHING if kept is None else kept.denials
+
+    def is_due(self, first: Key, started: int) -> bool:
+        """Whether the denials by a bucket have been kept for long enough."""
+        kept = self.unwritten.get(first)
+        return kept is not None and started - kept.since >= WRITTEN_EVERY_MS
 
 
 class Namespace:
