@@ -18,11 +18,11 @@ from typing import Final, NamedTuple, TypeAlias
 
 from zae_limiter.running.plan import Plan
 from zae_limiter.stores.dynamodb.expressions import Update
+from zae_limiter.stores.dynamodb.intents import EVENTS_CASCADED
 from zae_limiter.stores.dynamodb.items import BrokenItem
 from zae_limiter.stores.dynamodb.operations.paging import side_by_side
 from zae_limiter.stores.dynamodb.requests import Item, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.table_client import TableClient
-from zae_limiter.stores.dynamodb.tallies import EVENTS_CASCADED
 from zae_limiter.stores.dynamodb.usage_items import (
     RETENTION_S,
     Edge,

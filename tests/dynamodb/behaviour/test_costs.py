@@ -13,7 +13,7 @@ from support.dynamodb.counting_transport import Counting
 from support.item_sizes import size_of
 from zae_limiter import Limit, RateLimitExceeded, SyncRateLimiter, SyncRepository
 from zae_limiter.running.sync_driver import SyncDriver
-from zae_limiter.stores.dynamodb import tallies
+from zae_limiter.stores.dynamodb import namespace
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.transport.botocore_fallback import BotocoreTransport
 from zae_limiter.stores.dynamodb.transport.protocol import Target
@@ -234,7 +234,7 @@ def test_denials_ride_on_the_next_write_and_cost_nothing(measured: Measured) -> 
 def test_a_bucket_that_only_denies_has_its_denials_written_in_place_of_a_refused_write(
     measured: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tallies, "WRITTEN_EVERY_MS", 0)
+    monkeypatch.setattr(namespace, "WRITTEN_EVERY_MS", 0)
     take(measured, rpm=100, tpm=1)
     written = []
     for number in range(1, 4):

@@ -17,9 +17,9 @@ from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot
 from zae_limiter.stores.dynamodb.bucket_write import BucketWrite, SeenBucket, WriteEvent, WriteResult, answers_of
 from zae_limiter.stores.dynamodb.bucket_writer import TRIES_AT_ONCE, BucketWriter
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
+from zae_limiter.stores.dynamodb.intents import NOTHING
 from zae_limiter.stores.dynamodb.requests import Answer, AwaitNews, Call, DeadlineOver, NoAnswer, Refused, Together
 from zae_limiter.stores.dynamodb.table_client import Deadline
-from zae_limiter.stores.dynamodb.tallies import NO_TALLIES
 from zae_limiter.stores.dynamodb.write_queue import GRACE_MS, WriteQueues
 
 LONGEST_WRITE_ROUNDS = 3
@@ -101,7 +101,7 @@ class BatchingWriter:
             return
         if not write.done:
             self.denials.add(write.key, write.leg, write.denials, deadline.started)
-        write.denials = NO_TALLIES
+        write.denials = NOTHING
 
     def _post_in_turn(
         self, write: AnyWrite, params_of: Callable[[AnyWrite], UpdateParams], now: int, deadline: Deadline

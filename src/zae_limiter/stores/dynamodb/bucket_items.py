@@ -10,6 +10,7 @@ from zae_limiter.bucket import MILLI, MOST_STORED, Balance, HeldBalance, Stepped
 from zae_limiter.models.limit import MAX_ENDED, Limit
 from zae_limiter.models.moments import LAST_MOMENT_MS
 from zae_limiter.naming import RESERVED_LIMIT_NAME
+from zae_limiter.stores.dynamodb.intents import CASCADED, DENIED
 from zae_limiter.stores.dynamodb.items import (
     BALANCE_FIELDS,
     DUE,
@@ -26,7 +27,6 @@ from zae_limiter.stores.dynamodb.items import (
 )
 from zae_limiter.stores.dynamodb.requests import Item, Reply, UnreadReply
 from zae_limiter.stores.dynamodb.schema import MOST_SHARDS, number_in
-from zae_limiter.stores.dynamodb.tallies import CASCADED, DENIED
 
 _LOAD_TK = f"b_{RESERVED_LIMIT_NAME}_tk"
 

@@ -48,11 +48,18 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from zae_limiter.running.plan import Interrupted, WakeUp
 from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot
-from zae_limiter.stores.dynamodb.intents import NO_SLOTS, NONE_WATCHED, NOTHING, SlotMoves, Watched
+from zae_limiter.stores.dynamodb.intents import (
+    NO_SLOTS,
+    NONE_WATCHED,
+    NOTHING,
+    SlotMoves,
+    Watched,
+    cascaded_tallies,
+    denial_tallies,
+)
 from zae_limiter.stores.dynamodb.requests import Answer, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.schema import Key
 from zae_limiter.stores.dynamodb.slot_work import SettleWork, Work
-from zae_limiter.stores.dynamodb.tallies import NO_TALLIES, cascaded_tallies, denial_tallies
 from zae_limiter.stores.protocol import Leg
 
 
@@ -149,7 +156,7 @@ class BucketWrite:
     wake_up: WakeUp | None = None
     """Wakes its caller when it is its turn, or when the leader of the queue has written for it."""
     result: WriteResult | None = None
-    denials: Mapping[str, int] = NO_TALLIES
+    denials: Mapping[str, int] = NOTHING
     """Denials by its bucket that it writes along."""
     usage: Mapping[str, int] | None = None
     """What it counts, where that is not what it takes."""
@@ -163,12 +170,12 @@ class BucketWrite:
         self.grants = grants
 
     def tallies(self) -> Mapping[str, int]:
-        """What it counts beside what it takes (see ``tallies``)."""
+        """What it counts beside what it takes (see ``intents``)."""
         leg, work = self.leg, self.work
         counted = self.deltas if self.usage is None else self.usage
         if work is not None:
             counted = {**counted, **work.counted}
-        cascaded = NO_TALLIES if leg.cascaded is None else cascaded_tallies(leg, counted, self.grants)
+        cascaded = NOTHING if leg.cascaded is None else cascaded_tallies(leg, counted, self.grants)
         return {**cascaded, **denial_tallies(self.denials)} if self.denials else cascaded
 
     @property
@@ -242,7 +249,7 @@ class BucketWrite:
         self.maybe_done = True
         self.deltas = {name: delta for name, delta in self.deltas.items() if delta > 0}
         self.grants = max(self.grants, 0)
-        self.denials = NO_TALLIES
+        self.denials = NOTHING
         is_left = self.work is not None and self.work.let_go()
         if not self.deltas and not self.grants and not is_left:
             self.advance(WriteEvent.NOTHING_LEFT)

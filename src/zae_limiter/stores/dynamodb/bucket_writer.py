@@ -14,7 +14,6 @@ from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.requests import Answer, Call, NoAnswer, Refused, Together
 from zae_limiter.stores.dynamodb.schema import Key, shard_key
 from zae_limiter.stores.dynamodb.table_client import Deadline
-from zae_limiter.stores.dynamodb.tallies import NO_TALLIES
 from zae_limiter.stores.dynamodb.write_forms import new_item, update
 from zae_limiter.stores.dynamodb.write_load import load_of
 
@@ -175,7 +174,7 @@ class BucketWriter:
         write.untold = snapshot is None or write.anchor not in snapshot.recent_writers
         if write.untold:
             self.unresolved += write.weight
-            write.denials = NO_TALLIES  # they may have been counted
+            write.denials = NOTHING  # they may have been counted
         write.begin_anew(self.write_ids.write_id(now))
         return False
 

@@ -17,11 +17,10 @@ from zae_limiter.models.limit import Limit
 from zae_limiter.models.reports import CacheStats
 from zae_limiter.naming import TOTAL_RESOURCE
 from zae_limiter.running.plan import Plan, WakeUp
-from zae_limiter.stores.dynamodb.access_watch import AccessWatch
 from zae_limiter.stores.dynamodb.config_versions import Versions, of_call
 from zae_limiter.stores.dynamodb.intents import Terms
 from zae_limiter.stores.dynamodb.items import NO_ROUTE, config_of, route_of
-from zae_limiter.stores.dynamodb.namespace import Namespace
+from zae_limiter.stores.dynamodb.namespace import AccessWatch, Namespace
 from zae_limiter.stores.dynamodb.requests import AwaitNews, DeadlineOver, Item
 from zae_limiter.stores.dynamodb.schema import Key, access_key, bucket_key, config_key, meta_key, namespace_id_key
 from zae_limiter.stores.dynamodb.table_client import Deadline, verb

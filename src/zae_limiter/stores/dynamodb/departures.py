@@ -12,10 +12,9 @@ from zae_limiter.bucket import MILLI, WOULD_REFUSE, Balance, HeldBalance, Steppe
 from zae_limiter.models.limit import MAX_ENDED, MAX_RETIRED, Limit, too_many_retired
 from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot
 from zae_limiter.stores.dynamodb.expressions import Update
-from zae_limiter.stores.dynamodb.intents import Intent, SlotMoves, Watched
+from zae_limiter.stores.dynamodb.intents import CASCADED, DENIED, Intent, SlotMoves, Watched
 from zae_limiter.stores.dynamodb.items import due_attribute, prefix_of, terms_of
 from zae_limiter.stores.dynamodb.limit_forms import Change, begin_slots, lent_for, time_to_fill
-from zae_limiter.stores.dynamodb.tallies import CASCADED, DENIED
 from zae_limiter.stores.dynamodb.write_ids import write_id_time
 from zae_limiter.stores.windows import hour_of
 

@@ -1,15 +1,27 @@
-"""What a write to a bucket is to do, before it has a form: the terms a bucket is to obey, and the intent. Pure."""
+"""What a write to a bucket is to do, before it has a form: the terms a bucket is to obey, and the intent. Pure.
+
+A write also moves *tallies*: counters of the bucket that no condition reads, and that ride on writes made anyway.
+
+**What cascaded.** Every leg of an acquire counts what is taken from it, so a sum over entities would have it as often
+as there were legs. A leg therefore also counts, in the same write, what a leg before it has counted: ``c_{limit}`` in
+millitokens, ``evc`` in grants. The first leg never does, so the buckets of most entities have neither.
+
+**Denials**, ``d_{limit}``: see :class:`~zae_limiter.stores.dynamodb.namespace.DenialTally`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from zae_limiter.models.limit import Limit
-from zae_limiter.stores.dynamodb.tallies import NO_TALLIES
 from zae_limiter.stores.protocol import Leg
 
 NOTHING: Mapping[str, int] = {}
+
+EVENTS_CASCADED: Final = "evc"
+CASCADED: Final = "c_"
+DENIED: Final = "d_"
 
 
 class SlotMoves(NamedTuple):
@@ -68,7 +80,7 @@ class Intent(NamedTuple):
     ``exactly``: these limits must hold what they were seen to hold.
     ``not_written``: this write id must not be among the recent writers.
     ``owed``: limits that ``deltas`` may name although the bucket has them no longer. They come back, full and retired.
-    ``tallies``: so much is added to these attributes, which no condition reads (see ``tallies``).
+    ``tallies``: so much is added to these attributes, which no condition reads (see above).
     ``lifts``: so much more these calendar limits hold, and may hold, in their period; only with a rebase.
     ``most``: the levels that these limits may have at most. They fall to it, and none rises.
     ``slots``: what happens to limits of calls in flight. ``watched``: what limits say that only watch, by key.
@@ -88,7 +100,7 @@ class Intent(NamedTuple):
     owed: tuple[Limit, ...] = ()
     only: tuple[str, ...] | None = None
     usage: Mapping[str, int] | None = None
-    tallies: Mapping[str, int] = NO_TALLIES
+    tallies: Mapping[str, int] = NOTHING
     most: Mapping[str, int] = NOTHING
     lifts: Mapping[str, int] = NOTHING
     slots: Mapping[str, SlotMoves] = NO_SLOTS
@@ -108,3 +120,19 @@ class Intent(NamedTuple):
     def fills(self, name: str) -> bool:
         """Whether this limit is filled, if any is."""
         return self.only is None or name in self.only
+
+
+def cascaded_tallies(leg: Leg, deltas: Mapping[str, int], grants: int) -> Mapping[str, int]:
+    """What of a write another leg counts too, by attribute."""
+    names = leg.cascaded
+    if names is None:
+        return NOTHING
+    found = {CASCADED + name: delta for name, delta in deltas.items() if delta and name in names}
+    if grants:
+        found[EVENTS_CASCADED] = grants
+    return found
+
+
+def denial_tallies(denials: Mapping[str, int]) -> dict[str, int]:
+    """Denials by limit, by attribute."""
+    return {DENIED + name: number for name, number in denials.items()}

@@ -15,7 +15,7 @@ from typing import Final
 from zae_limiter.bucket import MILLI
 from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot
 from zae_limiter.stores.dynamodb.expressions import Shape, Update, Value
-from zae_limiter.stores.dynamodb.tallies import NO_TALLIES
+from zae_limiter.stores.dynamodb.intents import NOTHING
 from zae_limiter.stores.dynamodb.write_load import LOAD_TK, reset_level
 
 LAST_S = 253_402_300_799
@@ -40,7 +40,7 @@ def plain_draw(
     age_ms: int | None,
     epoch_s: int,
     ttl_margin_s: int,
-    tallies: Mapping[str, int] = NO_TALLIES,
+    tallies: Mapping[str, int] = NOTHING,
 ) -> tuple[Shape, list[Value]]:
     """One grant that takes ``taken``, if every limit holds what is ``needed``: its shape, and the values for it."""
     rf = snapshot.rf
@@ -86,7 +86,7 @@ def plain_settlement(
     age_ms: int | None,
     epoch_s: int,
     ttl_margin_s: int,
-    tallies: Mapping[str, int] = NO_TALLIES,
+    tallies: Mapping[str, int] = NOTHING,
 ) -> tuple[Shape, list[Value]]:
     """What takes the positive ``deltas`` and gives back the negative ones, all of limits that the bucket has."""
     rf = snapshot.rf

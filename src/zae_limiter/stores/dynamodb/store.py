@@ -9,10 +9,9 @@ from zae_limiter.stores.dynamodb.batching import BatchingWriter
 from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.namespace import Namespace
-from zae_limiter.stores.dynamodb.operations.access import AccessSwitches
 from zae_limiter.stores.dynamodb.operations.acquire import Acquire, AcquireParts
 from zae_limiter.stores.dynamodb.operations.audit import AuditTrail
-from zae_limiter.stores.dynamodb.operations.config import Configs
+from zae_limiter.stores.dynamodb.operations.config import AccessSwitches, Configs
 from zae_limiter.stores.dynamodb.operations.denials import DenialCounts
 from zae_limiter.stores.dynamodb.operations.entities import Entities
 from zae_limiter.stores.dynamodb.operations.leases import LeaseRecords

@@ -29,10 +29,10 @@ from zae_limiter.bucket import WOULD_REFUSE
 from zae_limiter.models.moments import at, milliseconds_at
 from zae_limiter.naming import RESERVED_LIMIT_NAME, check_bucket_resource, check_entity_id, check_limit_name
 from zae_limiter.stores.dynamodb.bucket_items import LONGEST_WRITE_ID
+from zae_limiter.stores.dynamodb.intents import CASCADED, DENIED, EVENTS_CASCADED
 from zae_limiter.stores.dynamodb.items import LENT, REFILLED, decoder
 from zae_limiter.stores.dynamodb.requests import Item
 from zae_limiter.stores.dynamodb.schema import MOST_SHARDS, Key, gsi2_usage, gsi4, number_in, pk_entity, sk_usage
-from zae_limiter.stores.dynamodb.tallies import CASCADED, DENIED, EVENTS_CASCADED
 from zae_limiter.stores.windows import DAYS_KEPT, NOTHING_COUNTED, Counters, HourOfUse
 
 WINDOW = "hourly"

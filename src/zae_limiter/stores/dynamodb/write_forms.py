@@ -73,7 +73,6 @@ from zae_limiter.stores.dynamodb.limit_forms import (
 )
 from zae_limiter.stores.dynamodb.plain_writes import expires_at
 from zae_limiter.stores.dynamodb.schema import Key, encode_item, gsi2_bucket, gsi3_bucket, gsi4, ns_of, number_in
-from zae_limiter.stores.dynamodb.tallies import NO_TALLIES
 from zae_limiter.stores.dynamodb.write_load import (
     LOAD_TK,
     PARTITION_WCU,
@@ -282,7 +281,7 @@ def new_item(
     epoch_s: int,
     ttl_margin_s: int,
     wcu: int = PARTITION_WCU,
-    tallies: Mapping[str, int] = NO_TALLIES,
+    tallies: Mapping[str, int] = NOTHING,
     slots: Mapping[str, SlotMoves] = NO_SLOTS,
     watched: Mapping[str, Watched] = NONE_WATCHED,
     usage: Mapping[str, int] | None = None,

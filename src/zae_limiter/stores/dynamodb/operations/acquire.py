@@ -20,7 +20,6 @@ from zae_limiter.models.access import Access, strictest
 from zae_limiter.models.choices import AccessMode
 from zae_limiter.models.holds import Hold
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.access_watch import LOOK_EVERY_MS, OLDEST_MS
 from zae_limiter.stores.dynamodb.batching import BatchingWriter, Beside
 from zae_limiter.stores.dynamodb.bucket_cache import BucketCache, newest
 from zae_limiter.stores.dynamodb.bucket_write import BucketWrite, SeenBucket, WriteResult, answers_of
@@ -28,7 +27,7 @@ from zae_limiter.stores.dynamodb.bucket_writer import TRIES_AT_ONCE, BucketWrite
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver, Prefetched
 from zae_limiter.stores.dynamodb.config_versions import is_fence, may_follow
 from zae_limiter.stores.dynamodb.intents import NOTHING
-from zae_limiter.stores.dynamodb.namespace import Namespace
+from zae_limiter.stores.dynamodb.namespace import LOOK_EVERY_MS, OLDEST_MS, Namespace
 from zae_limiter.stores.dynamodb.operations.acquire_legs import (
     THROTTLES_BORNE,
     AcquireLeg,

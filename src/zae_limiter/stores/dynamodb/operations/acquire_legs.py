@@ -21,11 +21,10 @@ from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot
 from zae_limiter.stores.dynamodb.bucket_write import BucketWrite, SeenBucket
 from zae_limiter.stores.dynamodb.config_resolver import HIGHEST_TREE, ResolvedConfig
 from zae_limiter.stores.dynamodb.config_versions import adopted, due_at, judges, lacking, needed_of
-from zae_limiter.stores.dynamodb.intents import NOTHING, Terms
+from zae_limiter.stores.dynamodb.intents import NOTHING, Terms, cascaded_tallies, denial_tallies
 from zae_limiter.stores.dynamodb.schema import Key, shard_of
 from zae_limiter.stores.dynamodb.shards import over_shards
 from zae_limiter.stores.dynamodb.slot_work import DrawWork, level_by, life_on
-from zae_limiter.stores.dynamodb.tallies import cascaded_tallies, denial_tallies
 from zae_limiter.stores.dynamodb.write_load import is_overloaded
 from zae_limiter.stores.limit_statuses import denial, knows, statuses_of
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg, leg_after

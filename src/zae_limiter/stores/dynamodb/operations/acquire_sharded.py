@@ -24,13 +24,12 @@ from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
 from zae_limiter.stores.dynamodb.bucket_write import WriteEvent
 from zae_limiter.stores.dynamodb.config_resolver import Prefetched
 from zae_limiter.stores.dynamodb.config_versions import adopted, after_write, judges, lacking
-from zae_limiter.stores.dynamodb.intents import Intent, Watched
+from zae_limiter.stores.dynamodb.intents import Intent, Watched, cascaded_tallies
 from zae_limiter.stores.dynamodb.operations.acquire_legs import THROTTLES_BORNE
 from zae_limiter.stores.dynamodb.operations.shard_life import make_shard, split_first
 from zae_limiter.stores.dynamodb.operations.slots import even_out, is_uneven
 from zae_limiter.stores.dynamodb.requests import Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.schema import Key, shard_key
-from zae_limiter.stores.dynamodb.tallies import cascaded_tallies
 from zae_limiter.stores.dynamodb.write_load import may_split
 
 if TYPE_CHECKING:

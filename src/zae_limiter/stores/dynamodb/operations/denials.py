@@ -1,4 +1,4 @@
-"""Counting denials: keeping them, and writing what is kept (see ``tallies``)."""
+"""Counting denials: keeping them, and writing what is kept (see ``DenialTally``)."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
 from zae_limiter.stores.dynamodb.config_versions import after_write
 from zae_limiter.stores.dynamodb.departures import coming_back
 from zae_limiter.stores.dynamodb.expressions import Write
-from zae_limiter.stores.dynamodb.intents import NO_SLOTS, NONE_WATCHED, Intent, Terms, counted_in
+from zae_limiter.stores.dynamodb.intents import NO_SLOTS, NONE_WATCHED, Intent, Terms, cascaded_tallies, counted_in
 from zae_limiter.stores.dynamodb.items import decoder
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.paging import fetched_rows_of, names_after, whole_namespace
@@ -45,7 +45,6 @@ from zae_limiter.stores.dynamodb.schema import (
 from zae_limiter.stores.dynamodb.shards import fits, placed
 from zae_limiter.stores.dynamodb.slot_work import SettleWork, life_on
 from zae_limiter.stores.dynamodb.table_client import Deadline, TableClient, verb
-from zae_limiter.stores.dynamodb.tallies import cascaded_tallies
 from zae_limiter.stores.dynamodb.write_forms import lifted_item
 from zae_limiter.stores.lease_records import (
     LeaseRecord,

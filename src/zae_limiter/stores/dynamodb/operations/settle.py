@@ -24,7 +24,7 @@ from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.config_versions import after_write
 from zae_limiter.stores.dynamodb.departures import coming_back
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
-from zae_limiter.stores.dynamodb.intents import Intent, Terms
+from zae_limiter.stores.dynamodb.intents import Intent, Terms, cascaded_tallies
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.propagate import Propagation
 from zae_limiter.stores.dynamodb.operations.slots import (
@@ -39,7 +39,6 @@ from zae_limiter.stores.dynamodb.schema import Key, bucket_key, shard_key
 from zae_limiter.stores.dynamodb.shards import fits, placed, shared_out
 from zae_limiter.stores.dynamodb.slot_work import SettleWork, life_on
 from zae_limiter.stores.dynamodb.table_client import Deadline, unavailable
-from zae_limiter.stores.dynamodb.tallies import cascaded_tallies
 from zae_limiter.stores.dynamodb.write_load import WRITE
 from zae_limiter.stores.protocol import Leg, Posting, Settlement
 

@@ -32,7 +32,7 @@ from zae_limiter.stores.dynamodb.config_versions import adopted, brought_back_sn
 from zae_limiter.stores.dynamodb.intents import Terms
 from zae_limiter.stores.dynamodb.items import BrokenItem, decoder, key_of, logger, unless_broken
 from zae_limiter.stores.dynamodb.namespace import Namespace
-from zae_limiter.stores.dynamodb.operations.access import AccessSwitches
+from zae_limiter.stores.dynamodb.operations.config import AccessSwitches
 from zae_limiter.stores.dynamodb.operations.paging import fetch, names_after, partition, whole_namespace
 from zae_limiter.stores.dynamodb.operations.propagate import KEYS_PER_PAGE
 from zae_limiter.stores.dynamodb.requests import Item

@@ -13,8 +13,13 @@ from support.dynamodb.counting_transport import Counting
 from zae_limiter import AccessBlocked, Limit, SyncRateLimiter, SyncRepository
 from zae_limiter.models.access import Access
 from zae_limiter.models.choices import AccessMode
-from zae_limiter.stores.dynamodb.access_watch import LAGGING_MS, LOOK_EVERY_MS, AccessWatch, switches_attributes
-from zae_limiter.stores.dynamodb.namespace import Namespace
+from zae_limiter.stores.dynamodb.namespace import (
+    LAGGING_MS,
+    LOOK_EVERY_MS,
+    AccessWatch,
+    Namespace,
+    switches_attributes,
+)
 from zae_limiter.stores.dynamodb.schema import encode_item
 from zae_limiter.stores.dynamodb.store import DynamoStore
 from zae_limiter.stores.dynamodb.table_client import TableClient
