@@ -132,7 +132,7 @@ def test_a_connection_that_takes_too_long_was_never_sent(asking: Any) -> None:
 
 
 BOTOCORES_OWN_S = 60
-"""How long botocore waits for an answer if nobody tells it; the transports have no time of their own."""
+"""How long botocore waits for an answer if it is not told otherwise; the transports have no time of their own."""
 
 
 @WORLDS
