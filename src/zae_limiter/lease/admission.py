@@ -98,7 +98,7 @@ def _attempt_or_wait(core: Core, asked: AcquireArguments, now: int, receipt: Rec
 
 
 def _withdraw(core: Core, ticket: Ticket | None) -> Plan[None]:
-    """Take back the claim of a caller that waits no longer, so that it holds no other up. If that fails it ends soon."""
+    """Take back the claim of a caller that waits no longer: others waited for it. If that fails it ends soon."""
     if ticket is None or ticket.withdraw is None:
         return
     withdraw, ticket.withdraw = ticket.withdraw, None
