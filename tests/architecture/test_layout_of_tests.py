@@ -60,6 +60,6 @@ def test_the_tests_of_the_dynamodb_store_are_where_its_modules_are() -> None:
     assert [str(path) for path in tests if not is_named_after_a_module(path)] == []
 
 
-@pytest.mark.parametrize("name", ["test_bucket_writers.py", "test_settle.py", "operations/test_bucket_writer.py"])
+@pytest.mark.parametrize("name", ["test_bucket_writes.py", "test_settle.py", "operations/test_bucket_write.py"])
 def test_a_test_of_no_module_is_noticed(name: str) -> None:
     assert not is_named_after_a_module(DYNAMODB / name)

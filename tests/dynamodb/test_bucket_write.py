@@ -30,7 +30,7 @@ def write_in(state: WriteState, deltas: dict[str, int] | None = None) -> BucketW
 
 
 def table_in_prose() -> dict[str, tuple[str, ...]]:
-    """The rows of the second table of the module's docstring: an event, and where it leads from each state."""
+    """The rows of the table in the module's docstring: an event, and where it leads from each state."""
     lines = (bucket_write.__doc__ or "").splitlines()
     rows = (line.split() for line in lines if line.partition(":")[0].isupper() and len(line.split()) > 4)
     return {event.rstrip(":"): tuple(row[-3:]) for event, *row in rows}

@@ -13,7 +13,6 @@ from zae_limiter.stores.dynamodb import (
     batching,
     bucket_cache,
     bucket_write,
-    bucket_writer,
     limit_forms,
     slot_work,
     write_forms,
@@ -44,11 +43,11 @@ def every_write_is_told_in_full(patch: pytest.MonkeyPatch) -> None:
     """No correction: plain writes are told in short, held by a test against the long way, and here go the long way."""
 
     def draw_in_full(snapshot: Any, taken: Any, needed: Any, *, tallies: Any, **named: Any) -> Any:
-        write = bucket_writer.update(snapshot, Intent(taken, needed, grants=1, tallies=tallies), **named)
+        write = bucket_write.update(snapshot, Intent(taken, needed, grants=1, tallies=tallies), **named)
         return write.shape(), write._values
 
     def settlement_in_full(snapshot: Any, deltas: Any, *, grants: int, tallies: Any, **named: Any) -> Any:
-        write = bucket_writer.update(snapshot, Intent(deltas, grants=grants, tallies=tallies), **named)
+        write = bucket_write.update(snapshot, Intent(deltas, grants=grants, tallies=tallies), **named)
         return write.shape(), write._values
 
     patch.setattr(acquire_writes, "plain_draw", draw_in_full)

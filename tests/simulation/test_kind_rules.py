@@ -119,7 +119,7 @@ def the_period_is_computed_from_the_baseline(patch: Patch) -> None:
 
 def a_period_begins_without_moving_the_baseline(patch: Patch) -> None:
     edit(patch, write_forms, "update", "snapshot.rf + (moves and (begun or terms is not None))", "snapshot.rf")
-    patch.setattr("zae_limiter.stores.dynamodb.bucket_writer.update", write_forms.update)
+    patch.setattr("zae_limiter.stores.dynamodb.bucket_write.update", write_forms.update)
 
 
 def the_expiry_goes_by_what_was_seen(patch: Patch) -> None:

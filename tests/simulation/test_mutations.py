@@ -49,7 +49,7 @@ from simulation.profiles import PROFILES
 from simulation.schedule import Schedule, run_schedules
 from simulation.trace import STEPS_TOLD, FailedSchedule
 from zae_limiter.bucket import Balance
-from zae_limiter.stores.dynamodb import bucket_writer, limit_forms, write_forms
+from zae_limiter.stores.dynamodb import bucket_write, limit_forms, write_forms
 from zae_limiter.stores.dynamodb.operations import acquire, propagate
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
@@ -118,14 +118,14 @@ def _updates(
 ) -> None:
     """Change those writes to buckets whose intent is ``concerned``."""
     every_write_is_told_in_full(patch)
-    original = bucket_writer.update
+    original = bucket_write.update
 
     def update(image: Any, wish: Any, **named: Any) -> Any:
         if concerned(wish):
             wish, named = change(wish, named)
         return original(image, wish, **named)
 
-    patch.setattr(bucket_writer, "update", update)
+    patch.setattr(bucket_write, "update", update)
 
 
 def a_credit_ignores_the_ceiling(patch: pytest.MonkeyPatch) -> None:

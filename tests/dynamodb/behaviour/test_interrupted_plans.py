@@ -101,7 +101,7 @@ def taken_when_interrupted(
     raise AssertionError("it never ends")
 
 
-WRITING = ("batches", "batching", "bucket_write", "bucket_writer")
+WRITING = ("batches", "batching", "bucket_write")
 PLANS_BESIDE = tuple(
     f"dynamodb/{name}.py" for name in (*WRITING, "config_resolver", "items", "namespace", "table_client")
 )

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from engines.servers import Engine
 from support.transports import Ask, sync_asking, target_of
 from zae_limiter.running.plan import Plan, Request
-from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
+from zae_limiter.stores.dynamodb.bucket_write import BucketWriter
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.items import address
 from zae_limiter.stores.dynamodb.namespace import Namespace

@@ -54,20 +54,8 @@ def batch_of(snapshot: BucketSnapshot, writes: Sequence[BucketWrite], now: int, 
         for name, balance in snapshot.balances.items()
         if name not in snapshot.retired and balance.limit.enforce
     }
-    drawn = dict.fromkeys(left, 0)
-    granted = [write for write in draws if joint.fits(write) and _fits(write, left, drawn) and joint.draw(write)]
-    if not granted and not settled:
-        granted = [write for write in draws[:1] if joint.draw(write)]
     needed = {name: -back.get(name, 0) for name in left}
-    drawn = dict.fromkeys(left, 0)
-    for write in granted:
-        wanted = write.needed or {}
-        for name, before in drawn.items():
-            needed[name] = max(needed[name], before + wanted.get(name, 0) - back.get(name, 0))
-        _draw(write, drawn)
-        for name, delta in write.deltas.items():
-            deltas[name] = deltas.get(name, 0) + delta
-    return _batch(joint, [*settled, *granted], Intent(deltas, needed if granted else None), settled)
+    return _batch(joint, settled, draws, left, Intent(deltas, needed), dict(needed))
 
 
 def _batch_on_shard(
@@ -94,26 +82,44 @@ def _batch_on_shard(
         for name, balance in snapshot.balances.items()
         if name not in snapshot.retired and balance.limit.enforce
     }
-    drawn = dict.fromkeys(active, 0)
-    granted = [write for write in draws if joint.fits(write) and _fits(write, active, drawn) and joint.draw(write)]
-    if not granted and not held:
+    booked = {name: deltas.get(name, 0) for name in active}
+    needed = {name: delta if alone else max(delta, 0) for name, delta in booked.items()}
+    return _batch(joint, held, draws, active, Intent(deltas, needed, held=not alone), booked)
+
+
+def _batch(
+    joint: JointWork,
+    settled: Sequence[BucketWrite],
+    draws: Sequence[BucketWrite],
+    left: Mapping[str, int],
+    intent: Intent,
+    booked: dict[str, int],
+) -> Batch:
+    """What is settled, and those of the draws that fit into what is ``left``; if there is none of either, the first.
+
+    ``intent`` has what is moved and needed by what is settled; ``booked``: so much of that comes before the draws.
+    """
+    drawn = dict.fromkeys(left, 0)
+    granted = [write for write in draws if joint.fits(write) and _fits(write, left, drawn) and joint.draw(write)]
+    if not granted and not settled:
         granted = [write for write in draws[:1] if joint.draw(write)]
-    drawn = {name: deltas.get(name, 0) for name in active}
-    needed = {name: delta if alone else max(delta, 0) for name, delta in drawn.items()}
+    deltas, needed = dict(intent.deltas), dict(intent.needed or {})
     for write in granted:
         wanted = write.needed or {}
-        for name, before in drawn.items():
+        for name, before in booked.items():
             needed[name] = max(needed[name], before + wanted.get(name, 0))
-        _draw(write, drawn)
+        _draw(write, booked)
         for name, delta in write.deltas.items():
             deltas[name] = deltas.get(name, 0) + delta
-    return _batch(joint, [*held, *granted], Intent(deltas, needed if granted else None, held=not alone), held)
-
-
-def _batch(joint: JointWork, writes: Sequence[BucketWrite], intent: Intent, settled: Sequence[BucketWrite]) -> Batch:
-    """These writes, and the intent of all, of which the deltas and what is needed are known."""
-    grants, owed = sum(write.grants for write in writes), _owed(joint.snapshot, intent.deltas, settled)
-    return Batch(writes, joint.told_in(intent._replace(grants=grants, owed=owed, tallies=_tallies(writes))))
+    writes = [*settled, *granted]
+    whole = intent._replace(
+        deltas=deltas,
+        needed=needed if granted else None,
+        grants=sum(write.grants for write in writes),
+        owed=_owed(joint.snapshot, deltas, settled),
+        tallies=_tallies(writes),
+    )
+    return Batch(writes, joint.told_in(whole))
 
 
 def _tallies(writes: Sequence[BucketWrite]) -> dict[str, int]:

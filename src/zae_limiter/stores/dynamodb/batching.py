@@ -8,14 +8,20 @@ is told.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from zae_limiter.running.plan import CutShort, Interrupted, Plan
 from zae_limiter.stores.dynamodb.batches import Batch, batch_of
 from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot
-from zae_limiter.stores.dynamodb.bucket_write import BucketWrite, SeenBucket, WriteEvent, WriteResult, answers_of
-from zae_limiter.stores.dynamodb.bucket_writer import TRIES_AT_ONCE, BucketWriter
+from zae_limiter.stores.dynamodb.bucket_write import (
+    TRIES_AT_ONCE,
+    BucketWrite,
+    BucketWriter,
+    SeenBucket,
+    WriteEvent,
+    WriteResult,
+)
 from zae_limiter.stores.dynamodb.expressions import UpdateParams
 from zae_limiter.stores.dynamodb.intents import NOTHING
 from zae_limiter.stores.dynamodb.requests import Answer, AwaitNews, Call, DeadlineOver, NoAnswer, Refused, Together
@@ -202,24 +208,13 @@ class BatchingWriter:
                     if write.work is not None:
                         write.work.note_done()
         except BaseException as stop:
-            for write, heard in zip(writes, answers_of(stop, len(calls)), strict=False):
-                write.note(heard)
+            note_interrupt(stop, writes, len(calls))
             raise
-        yield from self._see_answers(writes, answers, now)
-        if beside is not None:
-            beside.hear(answers[-1])
-
-    def _see_answers(self, writes: Sequence[BucketWrite], answers: Sequence[Answer], now: int) -> Plan[None]:
-        """Let every write have its result."""
         for write, answer in zip(writes, answers, strict=False):
             write.now = now
-            if isinstance(answer, (Refused, NoAnswer)):
-                write.result = yield from self.writer.result(write.key, answer, now)
-            else:
-                cached = self.cache.see_own(write.key, answer, write.deltas, now)
-                if cached.newest > now:
-                    yield from self.writer.compare_clocks(cached, now)
-                write.result = SeenBucket(cached.snapshot, True)
+            write.result = yield from self.writer.result(write.key, answer, now, write.deltas)
+        if beside is not None:
+            beside.hear(answers[-1])
 
     def _write_for_all(
         self, writes: Sequence[BucketWrite], snapshot: BucketSnapshot, deadline: Deadline
@@ -337,3 +332,25 @@ def _is_like(snapshot: BucketSnapshot, write: BucketWrite) -> bool:
     """Whether the bucket still is what the write was decided for."""
     before = write.snapshot
     return before is None or (snapshot.cv, snapshot.shards) == (before.cv, before.shards)
+
+
+def note_interrupt(stop: BaseException, writes: Sequence[BucketWrite], calls: int | None = None) -> None:
+    """An interrupt came while so many calls were in flight, the first of them these writes: what they answered still
+    counts."""
+    for write, answer in zip(writes, answers_of(stop, calls or len(writes)), strict=False):
+        write.note(answer)
+
+
+def answers_of(stop: BaseException, count: int) -> Sequence[Answer | None]:
+    """What the calls in flight answered when an interrupt came; ``None`` where that is unknown.
+
+    An interrupt may come between any two lines: then an answer that has arrived may not have been noted.
+    """
+    if not isinstance(stop, Interrupted):
+        return [None] * count
+    heard: Any = stop.reply if stop.error is None else stop.error
+    if count == 1 and isinstance(heard, (Mapping, Refused, NoAnswer)):
+        return [heard]
+    if isinstance(heard, (list, tuple)) and len(heard) == count:
+        return heard
+    return [None] * count

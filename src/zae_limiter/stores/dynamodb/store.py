@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from zae_limiter.stores.dynamodb.batching import BatchingWriter
-from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
+from zae_limiter.stores.dynamodb.bucket_write import BucketWriter
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.namespace import Namespace
 from zae_limiter.stores.dynamodb.operations.acquire import Acquire, AcquireParts

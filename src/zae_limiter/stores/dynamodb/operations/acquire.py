@@ -20,10 +20,15 @@ from zae_limiter.models.access import Access, strictest
 from zae_limiter.models.choices import AccessMode
 from zae_limiter.models.holds import Hold
 from zae_limiter.running.plan import Plan
-from zae_limiter.stores.dynamodb.batching import BatchingWriter, Beside
+from zae_limiter.stores.dynamodb.batching import BatchingWriter, Beside, note_interrupt
 from zae_limiter.stores.dynamodb.bucket_cache import BucketCache, newest
-from zae_limiter.stores.dynamodb.bucket_write import BucketWrite, SeenBucket, WriteResult, answers_of
-from zae_limiter.stores.dynamodb.bucket_writer import TRIES_AT_ONCE, BucketWriter
+from zae_limiter.stores.dynamodb.bucket_write import (
+    TRIES_AT_ONCE,
+    BucketWrite,
+    BucketWriter,
+    SeenBucket,
+    WriteResult,
+)
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver, Prefetched
 from zae_limiter.stores.dynamodb.config_versions import is_fence, may_follow
 from zae_limiter.stores.dynamodb.intents import NOTHING
@@ -151,7 +156,8 @@ class Acquire:
     @verb
     def _give_up(self, stop: BaseException) -> Plan[None]:
         """Give back what was taken, and raise again what stopped the draw."""
-        self._hear_interrupt(stop)
+        note_interrupt(stop, self.flight)
+        self.flight = ()
         try:
             if self.record is not None:
                 yield from self.record.undo((yield from self.parts.client.new_deadline()))
@@ -392,12 +398,6 @@ class Acquire:
         elif not (result.by_throttling or result.by_conflict):
             raise result
         self.failure = result
-
-    def _hear_interrupt(self, stop: BaseException) -> None:
-        """An interrupt came while calls were in flight: what they answered still counts."""
-        for leg, answer in zip(self.flight, answers_of(stop, len(self.flight)), strict=True):
-            leg.note(answer)
-        self.flight = ()
 
     def undo(self, deadline: Deadline) -> Plan[None]:
         """Give back what was taken, and make sure that what may have been taken is given back or never will be."""

@@ -279,7 +279,7 @@ class AccessSwitches:
             version, before = yield from self.watch.look(deadline, consistent=True)
             if before.get(name) == access:
                 return
-            after = {other: switch for other, switch in before.items() if other != name and _may_hold(switch, now)}
+            after = {other: switch for other, switch in before.items() if other != name and switch.holds_at(now)}
             if access is not None:
                 after[name] = access
             if len(after) > MOST_WIDE_SWITCHES:
@@ -366,11 +366,6 @@ class AccessSwitches:
         configs = [config_key(ns, entity_id, name) for name in dict.fromkeys((resource, DEFAULT_RESOURCE))]
         items = yield from self.client.get_all((*configs, meta_key(ns, entity_id)), deadline)
         return list(items.values())
-
-
-def _may_hold(access: Access, now: int) -> bool:
-    """Whether it is kept: one whose time is over is left out when another changes."""
-    return access.holds_at(now)
 
 
 @decoder("a config")

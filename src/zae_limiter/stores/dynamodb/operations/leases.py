@@ -21,8 +21,7 @@ from zae_limiter.running.plan import Plan
 from zae_limiter.stores.cursors import decode_cursor, page_of
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead
 from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
-from zae_limiter.stores.dynamodb.bucket_write import BucketWrite
-from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
+from zae_limiter.stores.dynamodb.bucket_write import BucketWrite, BucketWriter
 from zae_limiter.stores.dynamodb.config_versions import after_write
 from zae_limiter.stores.dynamodb.departures import coming_back
 from zae_limiter.stores.dynamodb.expressions import Write

@@ -13,7 +13,7 @@ from zae_limiter.naming import DEFAULT_RESOURCE, TOTAL_RESOURCE
 from zae_limiter.running.plan import READ_CLOCK, Plan
 from zae_limiter.stores.dynamodb.bucket_cache import newest
 from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
-from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
+from zae_limiter.stores.dynamodb.bucket_write import BucketWriter
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.config_versions import may_follow
 from zae_limiter.stores.dynamodb.expressions import Update

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 from zae_limiter.bucket import FURTHEST_AHEAD_MS
 from zae_limiter.exceptions import NamespaceNotFoundError, RateLimiterUnavailable
 from zae_limiter.running.plan import Interrupted, Plan
-from zae_limiter.stores.dynamodb.batching import BatchingWriter
+from zae_limiter.stores.dynamodb.batching import BatchingWriter, note_interrupt
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead, newest
 from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
-from zae_limiter.stores.dynamodb.bucket_write import BucketWrite, SeenBucket, WriteEvent, answers_of
-from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
+from zae_limiter.stores.dynamodb.bucket_write import BucketWrite, BucketWriter, SeenBucket, WriteEvent
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.config_versions import after_write
 from zae_limiter.stores.dynamodb.departures import coming_back
@@ -376,7 +375,7 @@ class SettlementWriter:
         try:
             (answer,) = yield from self.writer.ask_together([call])
         except Interrupted as stop:
-            write.note(answers_of(stop, 1)[0])
+            note_interrupt(stop, (write,))
             raise
         write.note(answer)
         write.tries += 1

@@ -17,7 +17,7 @@ can be done after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -148,14 +148,10 @@ def is_uneven(family: Mapping[Key, BucketSnapshot]) -> bool:
     return bool(_transfers(family))
 
 
-def _names_in(family: Iterable[BucketSnapshot]) -> list[str]:
-    return sorted({name for snapshot in family for name in snapshot.holds})
-
-
 def _transfers(family: Mapping[Key, BucketSnapshot]) -> dict[Key, dict[str, int]]:
     """What each shard is to get of each limit, or to give if that is negative: nothing, if none owes or none has."""
     moved: dict[Key, dict[str, int]] = {}
-    for name in _names_in(family.values()):
+    for name in sorted({name for snapshot in family.values() for name in snapshot.holds}):
         free = {place: one.holds[name].tk for place, one in family.items() if name in one.holds}
         owed = sum(-tk for tk in free.values() if tk < 0)
         left = given = min(owed, sum(tk for tk in free.values() if tk > 0))

@@ -26,7 +26,7 @@ from zae_limiter.running.plan import Plan
 from zae_limiter.stores.cursors import name_after
 from zae_limiter.stores.dynamodb.bucket_cache import is_far_ahead, newest
 from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_of
-from zae_limiter.stores.dynamodb.bucket_writer import BucketWriter
+from zae_limiter.stores.dynamodb.bucket_write import BucketWriter
 from zae_limiter.stores.dynamodb.config_resolver import ConfigResolver
 from zae_limiter.stores.dynamodb.config_versions import adopted, brought_back_snapshot
 from zae_limiter.stores.dynamodb.intents import Terms
