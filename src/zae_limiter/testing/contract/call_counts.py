@@ -161,6 +161,7 @@ async def denials_are_counted(world: World) -> None:
 async def waiting_counts_once(world: World) -> None:
     client = world.client()
     await client.set_system_defaults([RPM])
+    told: list[int] = []
     async with client.acquire("key", "gpt", {"rpm": 10}):
         pass
 
@@ -168,6 +169,7 @@ async def waiting_counts_once(world: World) -> None:
         with world.raises(RateLimitExceeded):
             async with client.acquire("key", "gpt", {"rpm": 5}, timeout=40):
                 pass
+        told.append(world.clock())
 
     async def takes() -> None:
         await world.until_waiting(1)
@@ -175,6 +177,7 @@ async def waiting_counts_once(world: World) -> None:
         async with client.acquire("key", "gpt", {"rpm": 0}) as lease:
             await lease.adjust(rpm=4)
         for seconds in (0.1, 10):
+            await world.until(lambda: bool(world.clock.waiting or told))  # not while it tries
             world.clock.advance(seconds)
 
     results = await world.concurrently(waits(), takes())
