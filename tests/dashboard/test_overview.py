@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 
 from zae_limiter import Limit, RateLimiter, RateLimitExceeded, Repository, SyncRateLimiter, SyncRepository
+from zae_limiter.dashboard import routes
 from zae_limiter.dashboard.overview import MOST_ROWS, read_overview
 from zae_limiter.dashboard.routes import SharedReads
 from zae_limiter.stores.memory.store import MemoryStore
@@ -106,7 +108,7 @@ def test_the_cost_does_not_grow_with_the_number_of_keys() -> None:
     assert Counter(calls[LARGE]) == {"pulses": 1, "look": MOST_ROWS}
 
 
-def test_viewers_share_what_one_of_them_reads() -> None:
+def test_viewers_share_what_one_of_them_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[int] = []
 
     async def read() -> int:
@@ -118,6 +120,8 @@ def test_viewers_share_what_one_of_them_reads() -> None:
         raise ZeroDivisionError
 
     async def look() -> None:
+        now = 0.0
+        monkeypatch.setattr(routes, "time", SimpleNamespace(monotonic=lambda: now))
         shared = SharedReads(seconds=0.2)
         assert await asyncio.gather(*(shared.get("view", read) for _ in range(20))) == [1] * 20
         assert await shared.get("view", read) == 1
@@ -125,7 +129,7 @@ def test_viewers_share_what_one_of_them_reads() -> None:
         with pytest.raises(ZeroDivisionError):
             await shared.get("failed", fail)
         assert await shared.get("failed", read) == 3
-        await asyncio.sleep(0.25)
+        now += 0.25
         assert await shared.get("view", read) == 4
 
     asyncio.run(look())

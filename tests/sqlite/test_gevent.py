@@ -26,7 +26,6 @@ from zae_limiter import RateLimitExceeded, SyncRateLimiter
 
 limiter = SyncRateLimiter.open(sys.argv[1], deadline=60)
 granted = beats = 0
-longest = 0.0
 
 
 def call():
@@ -42,12 +41,12 @@ def call():
 
 
 def beat():
-    global beats, longest
-    last = time.monotonic()
+    global beats
     while True:
         time.sleep(0.001)
-        now = time.monotonic()
-        beats, longest, last = beats + 1, max(longest, now - last), now
+        beats += 1
+        if beats == 50:
+            print("beating", flush=True)
 
 
 beating = gevent.spawn(beat)
@@ -56,7 +55,7 @@ print("begun", flush=True)
 gevent.joinall(calling, raise_error=True)
 beating.kill()
 limiter.close()
-print(json.dumps([granted, beats, longest]))
+print(json.dumps(granted))
 """
 
 
@@ -70,7 +69,7 @@ def test_greenlets_of_two_processes_count_exactly(tmp_path: Path) -> None:
         limiter.set_system_defaults([Limit.per_day("rpd", 1_000)])
         processes = [greenlets(url, 60) for _ in range(2)]
         answers = [process.communicate(timeout=PATIENCE_S)[0].splitlines()[-1] for process in processes]
-        granted = sum(json.loads(answer)[0] for answer in answers)
+        granted = sum(json.loads(answer) for answer in answers)
         assert limiter.get_status("key").buckets[0].limits[0].total_consumed == 2 * granted
         assert 500 <= granted <= 510
 
@@ -83,11 +82,7 @@ def test_greenlets_go_on_while_another_process_holds_the_write_lock(tmp_path: Pa
             process = greenlets(url, 1)
             assert process.stdout is not None
             assert process.stdout.readline() == "begun\n"
-            with pytest.raises(subprocess.TimeoutExpired):
-                process.wait(1)
+            assert process.stdout.readline() == "beating\n"  # while all the others wait for the lock
             hold.let_go()
-            granted, beats, longest = json.loads(process.communicate(timeout=PATIENCE_S)[0])
-        assert granted == 10
-        assert beats > 10
-        assert longest < 0.5
+            assert json.loads(process.communicate(timeout=PATIENCE_S)[0]) == 10
         assert limiter.available("key", "gpt") == {"rpd": 980}

@@ -246,7 +246,7 @@ async def waiting_happens_at_the_bucket_that_lacks(world: World) -> None:
         with world.raises(RateLimitExceeded):
             async with world.limiter.acquire("two", "gpt", {"rpm": 1}):
                 pass
-        await world.until_waiting(1)
+        await world.until_waiting(1)  # again, if it looked meanwhile
         world.clock.advance(1)
 
     assert await world.concurrently(taking(world, log, "one", 2, 60, "one"), time()) == [None, None]
