@@ -25,10 +25,10 @@ from zae_limiter.stores.dynamodb.intents import NOTHING, Intent
 from zae_limiter.stores.dynamodb.operations.acquire_legs import THROTTLES_BORNE, AcquireLeg, count_before
 from zae_limiter.stores.dynamodb.operations.acquire_sharded import intents_of_payers
 from zae_limiter.stores.dynamodb.operations.leases import bookings_of, put_record, record_of
-from zae_limiter.stores.dynamodb.plain_writes import plain_draw
 from zae_limiter.stores.dynamodb.requests import CHECK_FAILED, CONDITION_FAILED, NoAnswer, Reason, Refused
 from zae_limiter.stores.dynamodb.schema import Key
 from zae_limiter.stores.dynamodb.table_client import Deadline
+from zae_limiter.stores.dynamodb.write_forms import plain_draw
 from zae_limiter.stores.dynamodb.write_load import WRITE
 from zae_limiter.stores.lease_records import (
     DrawRecord,
@@ -82,7 +82,7 @@ def params_of(acquire: Acquire, leg: AcquireLeg) -> UpdateParams:
 
 
 def _unusual_params(acquire: Acquire, leg: AcquireLeg, snapshot: BucketSnapshot) -> UpdateParams:
-    """The same where something is unusual (see ``plain_writes``)."""
+    """The same where something is unusual (see ``write_forms``)."""
     parts = acquire.parts
     leg.set_anchor()
     sure = leg.can_be_sure()

@@ -32,12 +32,12 @@ from zae_limiter.stores.dynamodb.operations.slots import (
     left_of,
     let_slots_change,
 )
-from zae_limiter.stores.dynamodb.plain_writes import plain_settlement
 from zae_limiter.stores.dynamodb.requests import READ_MACHINE_TIME, Contended, NoAnswer, Refused
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, shard_key
 from zae_limiter.stores.dynamodb.shards import fits, placed, shared_out
 from zae_limiter.stores.dynamodb.slot_work import SettleWork, life_on
 from zae_limiter.stores.dynamodb.table_client import Deadline, unavailable
+from zae_limiter.stores.dynamodb.write_forms import plain_settlement
 from zae_limiter.stores.dynamodb.write_load import WRITE
 from zae_limiter.stores.protocol import Leg, Posting, Settlement
 
@@ -315,7 +315,7 @@ class SettlementWriter:
     def _unusual_params(
         self, write: BucketWrite, snapshot: BucketSnapshot, now: int, deadline: Deadline
     ) -> UpdateParams:
-        """The same where something is unusual (see ``plain_writes``)."""
+        """The same where something is unusual (see ``write_forms``)."""
         write.set_anchor()
         sure = write.can_be_sure()
         if write.doubtful and not sure:

@@ -22,12 +22,11 @@ from zae_limiter.stores.dynamodb.intents import Intent
 from zae_limiter.stores.dynamodb.items import BrokenItem
 from zae_limiter.stores.dynamodb.operations import acquire as acquire_module
 from zae_limiter.stores.dynamodb.operations.acquire import Acquire
-from zae_limiter.stores.dynamodb.plain_writes import plain_draw, plain_settlement
 from zae_limiter.stores.dynamodb.requests import Call, MachineTime, ReadMachineTime, Together, UnreadReply
 from zae_limiter.stores.dynamodb.schema import Key, bucket_key, encode_item
 from zae_limiter.stores.dynamodb.store import DynamoSpace
 from zae_limiter.stores.dynamodb.table_client import TableClient
-from zae_limiter.stores.dynamodb.write_forms import update
+from zae_limiter.stores.dynamodb.write_forms import plain_draw, plain_settlement, update
 from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.dynamodb.write_load import WRITE
 from zae_limiter.stores.protocol import Denial, Draw, Grant, Leg
