@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 
+from simulation.model import Model
 from zae_limiter import Limit
 from zae_limiter.stores.dynamodb.bucket_items import BucketSnapshot, snapshot_in, snapshot_of
 from zae_limiter.stores.dynamodb.intents import Intent, Terms
+from zae_limiter.stores.dynamodb.operations.namespaces import table_params
 from zae_limiter.stores.dynamodb.requests import UnreadReply
 from zae_limiter.stores.dynamodb.schema import bucket_key
 from zae_limiter.stores.dynamodb.write_forms import new_item, update
+from zae_limiter.stores.dynamodb.write_ids import WriteIds
 from zae_limiter.stores.protocol import Leg
 
 NOW = 1_767_225_600_000
@@ -105,3 +108,23 @@ def test_another_version_of_the_retired_limits_is_seen(way: str) -> None:
     """Otherwise a write would be refused for ever by a version of the retired limits that is never read again."""
     before = snapshot_of(item(retired=False))
     assert seen(item(retired=False) | {"rv": {"S": "2"}}, before, way).rv == "2"
+
+
+@pytest.mark.parametrize("watches", [True, False])
+def test_a_limit_that_ends_takes_the_count_of_what_it_would_have_refused_with_it(watches: bool) -> None:
+    """A refusal that was undone leaves a 0, also of a limit that refuses since: nobody could read what stayed."""
+    found = item(retired=True, b_tpm_sn="0", **({"b_tpm_sh": "1"} if watches else {}))
+    model = Model()
+    model.call("CreateTable", table_params("table"))
+    model.call("PutItem", {"TableName": "table", "Item": found})
+    write = update(
+        snapshot_of(found),
+        Intent(deltas={"rpm": 1_000}, needed={"rpm": 1_000}, terms=terms(RPM)._replace(cv="v2"), grants=1),
+        now=NOW + 5_000,
+        write_id=WriteIds("c1").write_id(NOW + 5_000),
+        epoch_s=NOW // 1000,
+        ttl_margin_s=60,
+    )
+    model.call("UpdateItem", write.params("table", bucket_key("ns", "key", "gpt")))
+    (after,) = model.snapshot("table").values()
+    assert snapshot_of(after).balances.keys() == {"rpm"}

@@ -346,13 +346,15 @@ class World:
             return
         oldest = min(tickets, key=lambda ticket: ticket.arrival)
         entity, resource = oldest.key
-        # It stands at the first bucket that lacked; any other that it takes from may lack as well.
+        # It stands at the first bucket that lacked; any other that it takes from may lack as well. A limit that is not
+        # asked for lacks what it owes.
         parent = TREE.get(entity)
         legs = [entity, parent] if parent else [entity, *(child for child in TREE if TREE[child] == entity)]
         fresh = self._fresh()
         there = {leg: fresh.available(leg, resource) for leg in legs}
-        assert any(there[leg][name] < amount for leg in legs for name, amount in oldest.amounts.items()), (
-            f"{self.clock.timer()} ms: {oldest.amounts} of {entity} are waited for, and {there} is there"
+        wanted = oldest.amounts
+        assert any(level < wanted.get(name, 0) for leg in legs for name, level in there[leg].items()), (
+            f"{self.clock.timer()} ms: {wanted} of {entity} are waited for, and {there} is there"
         )
         self.happened["waited"] += 1
 

@@ -26,6 +26,7 @@ import pytest
 
 from simulation.lease_worlds import TABLE, SimulatedTable, cancel_some, go_on_uncancelled
 from simulation.model.model import Model
+from simulation.model.tables import Key
 from simulation.virtual_loop import START_MS, LoopClock, VirtualLoop, run
 from zae_limiter import Limit, RateLimiter, RateLimiterUnavailable, RateLimitExceeded, Repository
 from zae_limiter.exceptions import ValidationError
@@ -47,6 +48,11 @@ def limits_of(calls: int, ttl: int = TTL) -> list[Limit]:
     """The limits of an entity: one of every kind."""
     return [RPM, BUDGET, SPEND, WATCHED, Limit.concurrent("calls", calls, ttl=ttl)]
 
+
+Slots = tuple[str, str, str]
+"""Those of a limit: entity, resource, name."""
+
+NO_DIFFERENCES: Mapping[Slots, int] = {}
 
 ABOVE = [RPM, Limit.concurrent("calls", 2, ttl=TTL_ABOVE)]
 
@@ -148,33 +154,55 @@ class SlotWorld:
         self.abandoned: list[Any] = []
         self.failed_calls = 0
         self.writes = 0
+        self._read: dict[Key, tuple[Any, Mapping[Slots, int]]] = {}
+        """Every item as it was last judged."""
+        self._sums: Counter[Slots] = Counter()
 
     # Judging
 
     def judge(self) -> None:
-        """What is free and what is lent are the limit."""
+        """What is free and what is lent are the limit. Only items that the write changed are read again."""
         self.writes += 1
-        sums: Counter[tuple[str, str, str]] = Counter()
-        latest = (START_MS + self.clock.timer() + 2 * self.habits.skew_ms) // 1000 + max(TTL_ABOVE, 40) * 5 // 4 + 2
-        for (pk, _), item in self.model.snapshot(TABLE).items():
-            if "/BUCKET#" not in pk:
+        items, known = self.model.tables[TABLE].items, self._read
+        for place in [place for place in known if place not in items]:
+            self._count(known.pop(place)[1], -1)
+        for place, item in items.items():
+            before = known.get(place)
+            if before is not None and before[0] is item:
                 continue
-            entity, resource = item["entity_id"]["S"], item["resource"]["S"]
-            shard, shards = int(pk.rpartition("#")[2]), int(item["shard_count"]["N"])
-            for attribute, value in item.items():
-                number = int(value["N"]) if "N" in value else 0
-                if attribute.startswith("h_") and attribute.endswith("_tk"):
-                    sums[entity, resource, attribute[2:-3]] += number
-                elif attribute.startswith("h_") and attribute.endswith("_bx"):
-                    sums[entity, resource, attribute[2:-3]] -= 1000 * share(number // 1000, shard, shards)
-                elif attribute.startswith("x_"):
-                    sums[entity, resource, attribute[11:]] += number
-                    if number < 0 or int(attribute[2:10], 16) > latest:
-                        raise Violation(f"{pk} has {attribute} = {number}")
-        for place, difference in sums.items():
+            if before is not None:
+                self._count(before[1], -1)
+            known[place] = (item, self._differences(place[0], item))
+            self._count(known[place][1])
+        for place, difference in self._sums.items():
             if difference:
                 what = "minted" if difference > 0 else "lost"
                 raise Violation(f"{abs(difference)} of {place} are {what} at {self.clock.timer()} ms")
+
+    def _count(self, differences: Mapping[Slots, int], sign: int = 1) -> None:
+        for place, difference in differences.items():
+            self._sums[place] += sign * difference
+
+    def _differences(self, pk: str, item: Mapping[str, Any]) -> Mapping[Slots, int]:
+        """By how much what one item has free and what it lends are more than its share, by limit."""
+        if "/BUCKET#" not in pk:
+            return NO_DIFFERENCES
+        found: Counter[Slots] = Counter()
+        latest = (START_MS + self.clock.timer() + 2 * self.habits.skew_ms) // 1000 + max(TTL_ABOVE, 40) * 5 // 4 + 2
+        entity, resource = item["entity_id"]["S"], item["resource"]["S"]
+        shard, shards = int(pk.rpartition("#")[2]), int(item["shard_count"]["N"])
+        for attribute, value in item.items():
+            prefix, field = attribute[:2], attribute[-3:]
+            if prefix == "h_" and field == "_tk":
+                found[entity, resource, attribute[2:-3]] += int(value["N"])
+            elif prefix == "h_" and field == "_bx":
+                found[entity, resource, attribute[2:-3]] -= 1000 * share(int(value["N"]) // 1000, shard, shards)
+            elif prefix == "x_":
+                number = int(value["N"])
+                found[entity, resource, attribute[11:]] += number
+                if number < 0 or int(attribute[2:10], 16) > latest:
+                    raise Violation(f"{pk} has {attribute} = {number}")
+        return found
 
     # Processes
 

@@ -40,8 +40,6 @@ NAMES = (*PROFILES, *(SLOTS + name for name in slots.PROFILES), *(LEASES + name 
 """Every profile that a soak runs."""
 
 TELL_EVERY_S = 30
-GARBAGE = 200_000
-"""After so many new objects the collector looks for cycles: a schedule leaves few, and every look costs time."""
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "benchmarks" / "kept" / "soak.json"
@@ -109,17 +107,21 @@ class Done:
 
 @contextmanager
 def quiet_process() -> Iterator[None]:
-    """No log lines (clocks that are wrong say so, each time) and few looks for garbage, until it ends."""
+    """No log lines (clocks that are wrong say so, each time) and no looks for garbage, until it ends.
+
+    Between two schedules a look costs least: what the last one has made is garbage then, and nothing else is young.
+    """
     logger = logging.getLogger("zae_limiter")
-    level, thresholds = logger.level, gc.get_threshold()
+    level, collects = logger.level, gc.isenabled()
     logger.setLevel(logging.CRITICAL)
     gc.freeze()
-    gc.set_threshold(GARBAGE)
+    gc.disable()
     try:
         yield
     finally:
         logger.setLevel(level)
-        gc.set_threshold(*thresholds)
+        if collects:
+            gc.enable()
         gc.unfreeze()
 
 
@@ -138,9 +140,12 @@ def run_share(share: Share) -> Done:
             print(failure, flush=True)
         done.schedules += 1
         number += share.step
-        if time.time() > tell_at and share.offset == 0:
+        gc.collect(0)
+        if time.time() > tell_at:
             tell_at = time.time() + TELL_EVERY_S
-            print(f"{done.schedules * share.step:,} schedules, {done.failures} failed here", flush=True)
+            gc.collect()
+            if share.offset == 0:
+                print(f"{done.schedules * share.step:,} schedules, {done.failures} failed here", flush=True)
     done.granted, done.denied, done.told = summary.granted, summary.denied, str(summary)
     return done
 

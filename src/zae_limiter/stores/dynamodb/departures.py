@@ -57,6 +57,8 @@ class Departures:
         self._end_count(name, f"{place}_tc", counted=bool(balance.tc) or name in self._snapshot.tallied)
         if balance.sn or not balance.limit.enforce:
             self._end_count(name + WOULD_REFUSE, f"{place}_sn", counted=bool(balance.sn))
+        else:
+            write.remove(f"{place}_sn")  # it may have watched before: there, and 0, when what it counted was undone
         for field in ("tk", "tc", *terms_of(balance.limit)):
             write.remove(f"{place}_{field}")
         if balance.limit.periods is not None:
