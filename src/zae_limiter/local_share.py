@@ -36,14 +36,26 @@ HARDLY_USED = WHOLE_SHARE // 50
 """The share of a limit that was hardly used."""
 
 MEASURED_OVER_MS = 60_000
+MEASURED_FOR_MS = 1_000
+"""What was measured for less says no share: in one moment a process meets nobody but itself."""
+
 SAMPLED_EVERY_MS = 5_000
 
 
 class Heard(NamedTuple):
-    """How a limit stood when the process last heard of it: its level in millitokens, and when."""
+    """How a limit stood when the process last heard of it: its level in millitokens, when, and what of it is extra."""
 
     level: int
     at: int
+    extra: int = 0
+
+    def balance(self, limit: Limit) -> Balance:
+        """The limit as it stood."""
+        balance = balance_of(limit, self.at)
+        if self.extra and isinstance(balance, SteppedBalance):
+            balance.lift(self.extra)
+        balance.tk = self.level
+        return balance
 
 
 class Sample(NamedTuple):
@@ -69,8 +81,10 @@ class ShareMeter:
         self.own += milli
 
     def heard(self, counter: int, at: int) -> None:
-        """What all have taken by now."""
+        """What all have taken by now. A counter that fell is of another bucket: it is measured anew."""
         samples, sample = self._samples, Sample(at, self.own, counter)
+        if samples and counter < samples[-1].all:
+            samples.clear()
         if len(samples) > 1 and samples[-1].at - samples[-2].at < SAMPLED_EVERY_MS:
             samples[-1] = sample
         else:
@@ -80,8 +94,8 @@ class ShareMeter:
 
     def share(self) -> int:
         """Its share of what was taken over the last minute, in millionths; at most the whole."""
-        own, all_, _ = self._measured()
-        if own <= 0 or all_ <= 0:
+        own, all_, lasted_ms = self._measured()
+        if own <= 0 or all_ <= 0 or lasted_ms < MEASURED_FOR_MS:
             return HARDLY_USED
         return max(min(own * WHOLE_SHARE // all_, WHOLE_SHARE), 1)
 
@@ -111,12 +125,15 @@ def first_level(limit: Limit, heard: Heard, share: int, by_others: int, now: int
 
     A debt is a debt of the share, too: otherwise it would grant what the bucket would refuse.
     """
-    level = balance_of(limit, heard.at, tk=heard.level).level(max(now, heard.at))
+    level = heard.balance(limit).level(max(now, heard.at))
     return parts_of(min(level, max(level - by_others, 0)), share)
 
 
-def share_of(limit: Limit, share: int, tk: int, now: int) -> Balance:
-    """The balance of a share that holds ``tk`` at ``now``: a limit of the same kind, of which everything is less."""
+def share_of(limit: Limit, share: int, tk: int, now: int, extra: int = 0) -> Balance:
+    """The balance of a share that holds ``tk`` at ``now``: a limit of the same kind, of which everything is less.
+
+    ``extra``: so much more it may hold in this period.
+    """
     balance = balance_of(limit, now)
     balance.bx = parts_of(balance.bx, share)
     if isinstance(balance, HeldBalance):
@@ -125,6 +142,7 @@ def share_of(limit: Limit, share: int, tk: int, now: int) -> Balance:
         number = balance.pn
         balance.step = max(parts_of(balance.step, share), 1)
         balance.at_rf = balance.step * number
+        balance.lift(extra)
     else:
         amount, period = balance.ra * share, balance.rp * WHOLE_SHARE
         common = gcd(amount, period)
@@ -137,20 +155,32 @@ def share_of(limit: Limit, share: int, tk: int, now: int) -> Balance:
 class LimitShare:
     """A process's share of one limit while the store is away.
 
-    ``balance`` is what it grants from, and ``idle`` what that would be if nothing were taken.
+    ``balance`` is what it grants from, and ``idle`` what that would be if nothing were taken. ``given_back`` is what
+    leases gave back that were booked before: it is counted, and comes back to nobody.
     """
 
-    __slots__ = ("balance", "idle", "share")
+    __slots__ = ("_granted_before", "_owed_before", "balance", "given_back", "idle", "share")
 
-    def __init__(self, limit: Limit, share: int, level: int, now: int) -> None:
+    def __init__(self, limit: Limit, share: int, level: int, now: int, extra: int = 0) -> None:
         self.share = share
-        self.balance = share_of(limit, share, level, now)
+        self.balance = share_of(limit, share, level, now, extra)
         self.idle = self.balance.copy()
+        self.given_back = self._granted_before = self._owed_before = 0
 
     @property
     def granted(self) -> int:
-        """What was taken of it, net, in millitokens: what it counts."""
-        return self.balance.tc
+        """What was taken of it, net, in millitokens."""
+        return self._granted_before + self.balance.tc
+
+    @property
+    def counted(self) -> int:
+        """What is to be counted as usage."""
+        return self.granted + self.given_back
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether there is something to book. Slots are not booked: those that are still held are taken again."""
+        return not self.balance.limit.is_held and bool(self.granted or self.given_back)
 
     def owed(self, now: int) -> int:
         """What is to be taken from the bucket on return, in whole tokens, rounded up, but never more than was granted:
@@ -158,9 +188,24 @@ class LimitShare:
         if isinstance(self.balance, HeldBalance):
             return 0  # slots come back by themselves
         lower = self.idle.level(now) - self.balance.level(now)
-        return -(-min(max(lower, 0), max(self.granted, 0)) // MILLI) * MILLI
+        owed = -(-min(max(lower, 0), max(self.balance.tc, 0)) // MILLI) * MILLI
+        return self._owed_before + owed
+
+    def follow(self, limit: Limit, now: int) -> None:
+        """Go on under other terms. A lower burst clamps, and a higher one mints nothing."""
+        if self.balance.limit == limit:
+            return
+        self._owed_before, self._granted_before = self.owed(now), self.granted
+        balance = self.balance
+        self.balance = share_of(limit, self.share, balance.level(now), now, balance.extra_at(now))
+        self.idle = self.balance.copy()
 
     def go_on(self) -> None:
         """What was granted so far is booked elsewhere: what is owed is counted from here on."""
-        self.balance.tc = 0
+        self.balance.tc = self.given_back = self._granted_before = self._owed_before = 0
         self.idle = self.balance.copy()
+
+    def heard(self, now: int) -> Heard:
+        """How the limit stands, as far as its share tells: so that a share of it is what is left of this one."""
+        level, extra = self.balance.level(now), self.balance.extra_at(now)
+        return Heard(level * WHOLE_SHARE // self.share, now, extra * WHOLE_SHARE // self.share)

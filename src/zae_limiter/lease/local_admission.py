@@ -7,7 +7,7 @@ from zae_limiter.local_share import WHOLE_SHARE
 from zae_limiter.models.choices import AccessMode
 from zae_limiter.models.events import WentLocal
 from zae_limiter.repository.core import NO_FAST_PATHS, Core
-from zae_limiter.repository.local_bookings import book_others, book_what_is_owed
+from zae_limiter.repository.local_bookings import book_before, book_others, book_what_is_owed
 from zae_limiter.running.plan import READ_CLOCK, Plan
 from zae_limiter.stores.protocol import Draw, Grant, Outcome, Posting, Receipt, Settlement
 
@@ -17,7 +17,7 @@ def draw_or_grant_locally(core: Core, draw: Draw, now: int, receipt: Receipt) ->
     core.fast_paths = NO_FAST_PATHS  # the shares are measured by what plans draw
     try:
         if core.local.is_owed:
-            yield from book_what_is_owed(core, core.local.places_of(draw))
+            yield from book_before(core, core.local.places_of(draw))
         plan = core.space.draw(draw, now) if core.limits is None else core.draw_by_own(draw, now)
         outcome = yield from plan
         if isinstance(outcome, Grant):
@@ -25,7 +25,7 @@ def draw_or_grant_locally(core: Core, draw: Draw, now: int, receipt: Receipt) ->
     except (RateLimiterUnavailable, ConfigurationError) as error:
         return _granted_locally(core, draw, error, now, receipt)
     core.local.note(draw, outcome, now)
-    if core.local.is_owed:
+    if core.local.is_owed or core.health.owing:
         yield from book_others(core)
     return outcome
 
@@ -43,6 +43,7 @@ def _granted_locally(
         raise error
     if isinstance(outcome, Grant):
         receipt._grant = outcome
+        core.health.owing.add(core)
     core.unresolved += outage.ambiguous
     core.note_failure(outage, "callers judged by local shares", f"{draw.entity_id} on {draw.resource}")
     if core.observer is not None:

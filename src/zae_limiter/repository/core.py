@@ -41,9 +41,11 @@ CHANGES = frozenset(
 class StoreHealth:
     """What a process knows of how its store does, whatever the namespace."""
 
-    __slots__ = ("acquires", "has_answered", "settlements")
+    __slots__ = ("acquires", "has_answered", "owing", "settlements")
 
     def __init__(self) -> None:
+        self.owing: set[Core] = set()
+        """The namespaces in which the process granted by itself while the store was away, until that is booked."""
         self.has_answered = False
         """Whether it has granted, denied or written anything: then it is set up rightly."""
         self.acquires = OutageLog()

@@ -1,32 +1,30 @@
 """What a process grants by itself while the store is away, until that is booked. The decisions; it waits for nothing.
 
-While the store answers, the process notes how every limit that it draws from stands, and what it took of it against
-what all took (``local_share``). When the store does not answer, it grants from its shares: a :class:`LocalBucket` per
-bucket. When the store is back, a :class:`Booking` takes along what was granted. It has a record of its own, so that it
-is booked once however often it is tried, and it stays as it is until it is known to be booked: what is granted
-meanwhile is of the next one.
+While the store answers, the process notes how every limit that it draws from stands (``known_limits.py``). When the
+store does not answer, it grants from its shares: a :class:`LocalBucket` per bucket. When the store is back, a
+:class:`Booking` takes along what was granted. It has a record of its own, so that it is booked once however often it
+is tried, and it stays as it is until it is known to be booked: what is granted meanwhile is of the next one.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, islice
+from weakref import WeakSet
 
 from zae_limiter.bucket import MILLI, Balance, HeldBalance, book, key_of
-from zae_limiter.local_share import Heard, LimitShare, ShareMeter, first_level, parts_of
+from zae_limiter.local_share import LimitShare
 from zae_limiter.mixed_limits import Taken, would_take_mixed
 from zae_limiter.models.holds import Hold
-from zae_limiter.models.limit import Limit
 from zae_limiter.models.status import LimitStatus
+from zae_limiter.repository.known_limits import KnownLimits
 from zae_limiter.running.plan import assign
-from zae_limiter.stores.embedded.bounded_dict import BoundedDict
 from zae_limiter.stores.lease_records import LeaseRecord, RecordChange, RecordedSettlement, RecordState
 from zae_limiter.stores.limit_statuses import check_names, denial, statuses_of
 from zae_limiter.stores.protocol import (
-    NO_NAMES,
     BucketPlace,
     Denial,
     Draw,
@@ -36,9 +34,6 @@ from zae_limiter.stores.protocol import (
     Posting,
     with_refusals,
 )
-
-MOST_PLACES = 20_000
-"""Of so many buckets the process remembers how they stood; those used longest ago are forgotten."""
 
 BUCKETS_AT_ONCE = 10
 """So many buckets are booked in one step."""
@@ -50,20 +45,11 @@ LOCAL_RECORD = "_local:"
 LOCAL_LIFE = "local"
 """The life of the bucket that a slot belongs to which no store has lent."""
 
+LOST_LIFE = "lost"
+"""That of one which no store would lend afterwards."""
+
 LOOK_AGAIN_S = 1.0
 """When to ask again for more than a share can ever hold: the store may be back."""
-
-
-class KnownLimit:
-    """How one limit of a bucket stood when the process last heard of it, and what it takes of it."""
-
-    __slots__ = ("heard", "meter", "slots")
-
-    def __init__(self) -> None:
-        self.heard: Heard | None = None
-        self.meter = ShareMeter()
-        self.slots = 0
-        """How many slots its open leases hold, if it is a limit of calls in flight."""
 
 
 class LocalBucket:
@@ -76,13 +62,12 @@ class LocalBucket:
         self.is_told = False
         self.since = since
         self.shares: dict[str, LimitShare] = {}
-        self.holds: list[Hold] = []
+        self.holds: WeakSet[Hold] = WeakSet()
 
     @property
     def is_owed(self) -> bool:
         """Whether something was granted that is not booked yet."""
-        granted = (share.granted for share in self.shares.values() if not share.balance.limit.is_held)
-        return any(granted) or any(_is_local(hold) for hold in self.holds)
+        return any(share.is_owed for share in self.shares.values()) or any(_is_local(hold) for hold in self.holds)
 
     def share_of(self, name: str) -> LimitShare | None:
         """The share of a limit that is not of calls in flight."""
@@ -92,9 +77,8 @@ class LocalBucket:
         """What is to be booked. Slots are not: those that are still held are taken again."""
         owed, usage = {}, {}
         for share in self.shares.values():
-            name, is_held = share.balance.name, share.balance.limit.is_held
-            if share.granted and not is_held:
-                owed[name], usage[name] = share.owed(now), share.granted
+            if share.is_owed:
+                owed[share.balance.name], usage[share.balance.name] = share.owed(now), share.counted
         return Posting(self.leg, owed, usage_milli=usage)
 
     def go_on(self, since: int) -> None:
@@ -106,19 +90,28 @@ class LocalBucket:
 
 @dataclass(slots=True, eq=False)
 class Booking:
-    """What is to be booked in one step, under its own record. ``holds`` are taken again if their leases still run."""
+    """What is to be booked in one step, under its own record. ``holds`` are taken again if their leases still run.
+
+    ``is_busy``: a caller is at it. ``is_doubtful``: it may have been booked, and only its record can tell.
+    """
 
     postings: Sequence[Posting]
     change: RecordChange
     holds: Sequence[Hold] = ()
     is_busy: bool = False
+    is_doubtful: bool = False
     places: frozenset[BucketPlace] = field(init=False)
 
     def __post_init__(self) -> None:
         self.places = frozenset(posting.leg.place for posting in self.postings)
 
-    def settlement(self) -> RecordedSettlement:
-        """How a store is asked for it; each try has one."""
+    def settlement(self, now: int) -> RecordedSettlement | None:
+        """How a store is asked for it; each try has one. ``None``: it may have been booked, and no record can tell."""
+        change = self.change
+        if change.record.expires_at <= now:
+            if self.is_doubtful:
+                return None
+            self.change = replace(change, record=replace(change.record, expires_at=now + RECORDED_FOR_MS))
         return RecordedSettlement(self.postings, self.change)
 
 
@@ -130,18 +123,16 @@ class LocalBuckets:
         self._begin()
 
     def _begin(self) -> None:
-        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._name = os.urandom(9).hex()
-        self._routes: BoundedDict[tuple[str, str, tuple[Limit, ...] | None], tuple[Leg, ...]]
-        self._routes = BoundedDict(MOST_PLACES)
-        self._known: BoundedDict[BucketPlace, dict[str, KnownLimit]] = BoundedDict(MOST_PLACES)
+        self._known = KnownLimits(self._given_share)
         self._away: dict[BucketPlace, LocalBucket] = {}
         self._bookings: list[Booking] = []
         self._serial = 1
         self.is_measuring = False
         """An acquire has asked for local grants: it is noted what is taken."""
         self.is_sweeping = False
+        self._pid = os.getpid()  # last: who finds it finds everything else
 
     def _here(self) -> threading.Lock:
         """The lock. In a forked child there is nothing: what was granted is the parent's to book."""
@@ -152,69 +143,46 @@ class LocalBuckets:
     # While the store answers
 
     def note(self, draw: Draw, outcome: Outcome, now: int) -> None:
-        """How the limits stand that a draw met, by the clock of this process."""
+        """How the limits stand that a draw met, by the clock of this process.
+
+        Shares of which nothing is owed are measured anew when the store goes away again.
+        """
         with self._here():
             self.is_measuring = True
+            heard: list[BucketPlace] = []
             if isinstance(outcome, Denial):
-                self._note_denial(outcome, now)
+                heard = self._known.note_denial(outcome, now)
             elif outcome.balances:
-                self._note_grant(draw, outcome, now)
-
-    def _note_denial(self, denial: Denial, now: int) -> None:
-        for status in denial.statuses:
-            known = self._limit((status.entity_id, status.resource), status.limit)
-            known.heard = Heard(status.available * MILLI, now)
-            self._forget_idle((status.entity_id, status.resource))
-
-    def _note_grant(self, draw: Draw, grant: Grant, now: int) -> None:
-        legs = grant.legs
-        if draw.legs is None:
-            self._routes[draw.entity_id, draw.resource, draw.limits] = tuple(_as_route(leg) for leg in legs)
-        taken = zip(((leg, limit) for leg in legs for limit in leg.limits), grant.balances, grant.left, strict=True)
-        for (leg, limit), balance, tk in taken:
-            known = self._limit(leg.place, limit)
-            known.heard = Heard(balance.level_with(tk, grant.now), now)
-            amount = grant.wanted.get(limit.name, 0)
-            if limit.is_held:
-                known.slots += amount
-            if limit.name not in leg.refused:
-                known.meter.took(amount * MILLI)
-            known.meter.heard(balance.tc, now)
-        for leg in legs:
-            self._forget_idle(leg.place)
+                heard = self._known.note_grant(draw, outcome, now)
+            for place in heard:
+                if self._is_idle(place):
+                    del self._away[place]
 
     def note_settled(self, postings: Iterable[Posting]) -> None:
-        """Leases that the store granted have settled: it counts what they took or gave back."""
+        """Leases that the store granted have settled."""
         with self._here():
             for posting in postings:
-                for limit in posting.leg.limits:
-                    known = self._limit(posting.leg.place, limit)
-                    known.meter.took(posting.deltas_milli.get(limit.name, 0))
-                    changes = [slots for hold, slots in posting.holds if hold.limit_name == limit.name]
-                    known.slots = max(known.slots + sum(changes), 0)
+                self._known.note_settled(posting)
 
-    def _limit(self, place: BucketPlace, limit: Limit) -> KnownLimit:
-        try:
-            limits = self._known[place]
-        except KeyError:
-            limits = self._known[place] = {}
-        known = limits.get(key_of(limit))
-        if known is None:
-            known = limits[key_of(limit)] = KnownLimit()
-        return known
-
-    def _forget_idle(self, place: BucketPlace) -> None:
-        """The store has answered: shares of which nothing is owed are measured anew when it goes away again."""
+    def _is_idle(self, place: BucketPlace) -> bool:
+        """Whether there are shares of a bucket of which nothing is owed."""
         bucket = self._away.get(place)
-        if bucket is not None and not bucket.is_owed and not self._is_being_booked(place):
-            del self._away[place]
+        return bucket is not None and not bucket.is_owed and not self._is_being_booked(place)
+
+    def forget_idle(self, now: int) -> None:
+        """The store has answered, and of many buckets nothing is owed. What is left of their shares is what is known
+        of their limits from now on: the next outage goes on with it, unless a draw tells more before."""
+        with self._here():
+            for place in [place for place in self._away if self._is_idle(place)]:
+                for share in self._away.pop(place).shares.values():
+                    self._known.of(place, share.balance.limit).heard = share.heard(now)
 
     # While it does not
 
     def decide(self, draw: Draw, now: int) -> Outcome | None:
         """Grant a draw from the shares of this process, or deny it; ``None``: it does not know the limits."""
         with self._here():
-            legs = self._legs(draw)
+            legs = self._known.legs_of(draw)
             if legs is None:
                 return None
             check_names(legs, draw.wanted)
@@ -238,32 +206,18 @@ class LocalBuckets:
             assign(taken.changed, taken.names, taken.values)
             return self._grant(draw, legs, balances, taken, now)
 
-    def _legs(self, draw: Draw) -> tuple[Leg, ...] | None:
-        if draw.legs is not None:
-            return tuple(_as_route(leg) for leg in draw.legs)
-        try:
-            return self._routes[draw.entity_id, draw.resource, draw.limits]
-        except KeyError:
-            return None
-
     def _bucket(self, leg: Leg, now: int) -> LocalBucket | None:
         bucket = self._away.get(leg.place) or LocalBucket(leg, self._serial)
         for limit in leg.limits:
-            if key_of(limit) not in bucket.shares:
-                known = self._known.get(leg.place, {}).get(key_of(limit))
-                if known is None or known.heard is None:
-                    return None
-                bucket.shares[key_of(limit)] = self._share(limit, known, known.heard, now)
+            share = bucket.shares.get(key_of(limit)) or self._known.share_of(leg.place, limit, now)
+            if share is None:
+                return None
+            bucket.shares[key_of(limit)] = share
+            share.follow(limit, now)
+            if isinstance(share.balance, HeldBalance):
+                self._known.lend(leg.place, share.balance, now)
         self._away[leg.place] = bucket
         return bucket
-
-    def _share(self, limit: Limit, known: KnownLimit, heard: Heard, now: int) -> LimitShare:
-        share = self._given_share or known.meter.share()
-        if limit.is_held:
-            ceiling = parts_of(limit.burst * MILLI, share)
-            return LimitShare(limit, share, ceiling - ceiling % MILLI - known.slots * MILLI, now)
-        by_others = known.meter.taken_by_others(now - heard.at)
-        return LimitShare(limit, share, first_level(limit, heard, share, by_others, now), now)
 
     def _grant(self, draw: Draw, legs: tuple[Leg, ...], balances: Sequence[Balance], taken: Taken, now: int) -> Grant:
         places = [place for place, leg in enumerate(legs) for _ in leg.limits]
@@ -276,7 +230,8 @@ class LocalBuckets:
             assert isinstance(balance, HeldBalance)
             hold = Hold(leg.entity_id, leg.resource, balance.name, lent.slots, lent.due, balance.ttl, LOCAL_LIFE)
             holds.append(hold)
-            self._away[leg.place].holds.append(hold)
+            self._away[leg.place].holds.add(hold)
+        self._known.note_holds(holds, legs)
         copies = [balance.copy() for balance in balances]
         marked = with_refusals(legs, refused)
         return Grant(marked, draw.wanted, copies, taken.left, now, holds=tuple(holds), local=self._serial)
@@ -303,7 +258,7 @@ class LocalBuckets:
         with self._here():
             for posting in postings:
                 bucket = self._away.get(posting.leg.place)
-                rest = self._settle_slots(posting, bucket)
+                rest = self._settle_slots(posting, bucket, now)
                 if bucket is None:
                     moved = {name: delta for name, delta in posting.deltas_milli.items() if delta > 0}
                     rest = rest._replace(deltas_milli=moved, usage_milli=posting.deltas_milli)
@@ -315,25 +270,28 @@ class LocalBuckets:
     def _settle_share(self, bucket: LocalBucket, posting: Posting, is_same: bool, now: int) -> None:
         for name, delta in posting.deltas_milli.items():
             share = bucket.share_of(name)
-            if share is not None:
-                balance = share.balance
-                tk = book(balance, delta, now) if delta > 0 or is_same else balance.tk
-                balance.tk, balance.tc = tk, balance.tc + delta
+            if share is None:
+                continue
+            if delta > 0 or is_same:
+                share.balance.tk, share.balance.tc = book(share.balance, delta, now), share.balance.tc + delta
+            else:
+                share.given_back += delta
 
-    def _settle_slots(self, posting: Posting, bucket: LocalBucket | None) -> Posting:
-        """Give slots back to the share they are of; those of the store are left."""
+    def _settle_slots(self, posting: Posting, bucket: LocalBucket | None, now: int) -> Posting:
+        """Take slots of a share, or give them back to it. Those of the store are left, and so is what it must lend."""
         left = []
         for change in posting.holds:
             hold, slots = change
-            if hold.life != LOCAL_LIFE and slots < 0:
-                left.append(change)
-                continue
             share = None if bucket is None else bucket.shares.get(f"{hold.limit_name}/")
-            if share is not None and isinstance(share.balance, HeldBalance) and slots < 0:
-                after = share.balance.given_back(-slots * MILLI, hold.due)
-                if after is not None:
-                    share.balance.become(after)
-            hold.amount = max(hold.amount + slots, 0)
+            if slots < 0 and hold.life == LOCAL_LIFE:
+                hold.amount = max(hold.amount + slots, 0)
+            elif slots > 0 and bucket is not None and share is not None and isinstance(share.balance, HeldBalance):
+                hold.amount, hold.life = hold.amount + slots, LOCAL_LIFE
+                hold.due, hold.ttl = share.balance.due_time(now), share.balance.ttl
+                bucket.holds.add(hold)
+                self._known.note_holds([hold], [posting.leg])
+            else:
+                left.append(change)
         return posting._replace(deltas_milli={}, holds=tuple(left))
 
     # Booking
@@ -346,7 +304,7 @@ class LocalBuckets:
     def places_of(self, draw: Draw) -> list[BucketPlace]:
         """The buckets that a draw will come to, as far as they are known."""
         with self._here():
-            legs = self._legs(draw)
+            legs = self._known.legs_of(draw)
             return [(draw.entity_id, draw.resource)] if legs is None else [leg.place for leg in legs]
 
     def _is_being_booked(self, place: BucketPlace) -> bool:
@@ -363,21 +321,29 @@ class LocalBuckets:
             wanted = None if places is None else frozenset(places)
             if any(wanted is None or wanted & booking.places for booking in self._bookings):
                 return True
-            return any(bucket.is_owed for place, bucket in self._away.items() if wanted is None or place in wanted)
+            return any(bucket.is_owed for bucket in self._among(wanted))
 
-    def next_booking(self, places: Iterable[BucketPlace] | None, now: int) -> Booking | None:
-        """What is to be booked next, of these buckets or of any; :meth:`finished` must follow."""
+    def _among(self, places: Iterable[BucketPlace] | None) -> Iterable[LocalBucket]:
+        if places is None:
+            return self._away.values()
+        return [self._away[place] for place in places if place in self._away]
+
+    def next_booking(
+        self, places: Iterable[BucketPlace] | None, now: int, tried: Collection[Booking] | None = None
+    ) -> Booking | None:
+        """What is to be booked next, of these buckets or of any; :meth:`finished` must follow.
+
+        With ``tried``, everything but that, also what another caller is at: to book it twice is to book it once.
+        """
         with self._here():
             wanted = None if places is None else frozenset(places)
             for booking in self._bookings:
-                if not booking.is_busy and (wanted is None or wanted & booking.places):
+                is_open = not booking.is_busy if tried is None else booking not in tried
+                if is_open and (wanted is None or wanted & booking.places):
                     booking.is_busy = True
                     return booking
-            owed = [
-                bucket
-                for place, bucket in self._away.items()
-                if (wanted is None or place in wanted) and bucket.is_owed and not self._is_being_booked(place)
-            ][:BUCKETS_AT_ONCE]
+            due = (one for one in self._among(wanted) if one.is_owed and not self._is_being_booked(one.leg.place))
+            owed = list(islice(due, BUCKETS_AT_ONCE))
             if not owed:
                 return None
             self._serial += 1
@@ -398,32 +364,25 @@ class LocalBuckets:
         )
         return Booking(postings, RecordChange(0, record), holds)
 
-    def finished(self, booking: Booking, *, is_over: bool) -> None:
+    def finished(self, booking: Booking, *, is_booked: bool, is_over: bool, is_doubtful: bool = False) -> None:
         """A try to book has ended. It is over if it is known to be booked, or never can be."""
         with self._here():
             booking.is_busy = False
+            booking.is_doubtful = booking.is_doubtful or is_doubtful
             if is_over and booking in self._bookings:
                 self._bookings.remove(booking)
-                for posting in booking.postings:
-                    self._note_booked(posting)
-
-    def _note_booked(self, posting: Posting) -> None:
-        bucket = self._away.get(posting.leg.place)
-        if bucket is not None:
-            bucket.holds = [hold for hold in bucket.holds if _is_local(hold)]
-        for limit in posting.leg.limits:
-            if not limit.is_held:
-                self._limit(posting.leg.place, limit).meter.took(posting.counted_milli.get(limit.name, 0))
+                for posting in booking.postings if is_booked else ():
+                    self._known.note_counted(posting)
 
     def unbooked(self) -> Mapping[str, int]:
         """What was granted and is not known to be booked, by limit, in whole tokens."""
         total: dict[str, int] = {}
         with self._here():
             granted = [
-                (share.balance.name, share.granted)
+                (share.balance.name, share.counted)
                 for bucket in self._away.values()
                 for share in bucket.shares.values()
-                if not share.balance.limit.is_held
+                if share.is_owed
             ]
             granted += [item for one in self._bookings for posting in one.postings for item in posting.named.items()]
         for name, milli in granted:
@@ -436,16 +395,11 @@ def _is_local(hold: Hold) -> bool:
     return hold.amount > 0 and hold.life == LOCAL_LIFE
 
 
-def _as_route(leg: Leg) -> Leg:
-    """A leg without what a single draw left there."""
-    return replace(leg, paid=(), refused=NO_NAMES) if leg.paid or leg.refused else leg
-
-
 def _as_bound(status: LimitStatus) -> LimitStatus:
     """The wait of a share is only a bound: it is over when the store answers."""
     if not status.exceeded:
         return status
     wait = status.retry_after_seconds
-    if wait is None and status.requested <= status.limit.burst:
+    if not wait and status.requested <= status.limit.burst:
         wait = LOOK_AGAIN_S
     return status._replace(retry_after_seconds=wait, at_latest=wait is not None)

@@ -41,8 +41,7 @@ class RepositoryVerbs:
 
     def _finish(self) -> Plan[None]:
         """What is left to do before the store is closed. It closes in any case."""
-        if self._core.local.is_owed:
-            yield from book_at_close(self._core)
+        yield from book_at_close(self._core)
         try:
             yield from self._core.space.write_denials()
         except Exception as error:

@@ -40,7 +40,7 @@ def books(operator: SyncRateLimiter, entity_id: str) -> tuple[int, int]:
 def test_what_was_granted_while_the_table_was_away_is_booked_once_though_answers_are_lost(dynoxide: Engine) -> None:
     with (
         behind_a_proxy(dynoxide) as (operator, proxy, url),
-        SyncRateLimiter.open(url, deadline=DEADLINE_S, on_unavailable="local") as limiter,
+        SyncRateLimiter.open(url, deadline=DEADLINE_S, on_unavailable="local", local_share=1) as limiter,
     ):
         for _ in range(3):
             with limiter.acquire("key", "gpt", {"tpd": 10}) as lease:
