@@ -64,7 +64,11 @@ GRACE_MS = 20
 CLAIMED_FOR_MS = 3_000
 """How long the claim of a caller that waits is kept, unless it is renewed: it may be gone."""
 
-packed_name = lru_cache(1024)(bulk)
+
+@lru_cache(4096)
+def packed_amount(wanted: tuple[str, int]) -> bytes:
+    """Name and amount, as a draw has them."""
+    return packed(*wanted)
 
 
 class BucketScripts:
@@ -208,14 +212,15 @@ class BucketScripts:
         ):
             options = bulk(json.dumps(_options(draw, record)))
         after = [route.signed, options, given_up, self._told_periods(route, draw, now, periods)]
-        for name, amount in draw.wanted.items():
-            after += (packed_name(name), bulk(amount))
+        after.extend(map(packed_amount, draw.wanted.items()))
         parts = route.parts + 2 * len(draw.wanted)
         return MarkedScript(self.home.tag, DRAW, parts, route.before, route.middle + time, b"".join(after), mark)
 
     def _told_periods(self, route: Route, draw: Draw, now: int, periods: Periods | None) -> bytes:
         """Those of the calendars that the draw will meet; if its route is not known, of all that were met so far."""
         is_known = route.legs and draw.limits is None
+        if is_known and not route.calendars and draw.legs is None and periods is None:
+            return NOTHING
         calendars: Iterable[Calendar] = route.calendars if is_known else self.home.calendars.calendars()
         if draw.limits is not None:
             calendars = (*calendars, *(limit.periods for limit in draw.limits if limit.periods is not None))
@@ -233,18 +238,19 @@ class BucketScripts:
         if found is None:
             return None
         legs, levels = found
+        at = time_in(levels)
         if levels.startswith(GRANTED):
             if mark.moves_expiry:
                 self.home.marks.written(mark, monotonic_ns() // 1_000_000)
             if self._blocks:
                 self._blocks.pop((draw.entity_id, draw.resource), None)
-            if not all(leg.is_plain for leg in legs):
-                drawn, at = Drawn(legs, levels, draw.wanted), time_in(levels)
+            if not (route.is_plain if legs is route.legs else all(leg.is_plain for leg in legs)):
+                drawn = Drawn(legs, levels, draw.wanted)
                 return Grant(drawn.legs, draw.wanted, drawn.balances, drawn.left(at), at, holds=drawn.holds)
             balances = Balances(legs, levels)
-            return Grant(legs, draw.wanted, balances, Left(balances), time_in(levels))
+            return Grant(legs, draw.wanted, balances, Left(balances), at)
         reserved = draw.reserved if reply.__class__ is bytes else self._with_claims(reply, draw)
-        statuses = statuses_of(legs, Balances(legs, levels).by_leg(), draw.wanted, reserved, time_in(levels))
+        statuses = statuses_of(legs, Balances(legs, levels).by_leg(), draw.wanted, reserved, at)
         refused = denial(legs, statuses)
         refused.observed = levels.startswith(OBSERVED)
         return refused

@@ -26,12 +26,13 @@ UNKNOWN = "?"
 class Route:
     """The legs, and the parts of a draw that are the same for each."""
 
-    __slots__ = ("before", "calendars", "legs", "middle", "parts", "signature", "signed")
+    __slots__ = ("before", "calendars", "is_plain", "legs", "middle", "parts", "signature", "signed")
 
     def __init__(self, prefix: str, entity_id: str, resource: str, legs: tuple[Leg, ...], signature: str) -> None:
         self.legs = legs
         self.signature = signature
         self.calendars = calendars_of(legs)
+        self.is_plain = all(leg.is_plain for leg in legs)
         places = [(leg.entity_id, leg.resource) for leg in legs] or [(entity_id, resource)]
         keys = [namespace_key(prefix)]
         for name, on in places:

@@ -83,7 +83,7 @@ class Call:
         self._moves = 0
         self._pause, self._backoff = 0.0, FIRST_PAUSE_S
         self._why: object = "it was never reached"
-        self._sent_to: Address = ""
+        self._sent_to = calls.topology.address(request.tag)
 
     def next_try(self, now: float) -> tuple[Address, Sent, float]:
         """Where to send what, and how many seconds are left; raises when none are."""
@@ -176,27 +176,40 @@ class ScriptCalls:
     def _probe(self, tag: str) -> None:
         key = tag if tag == REGISTRY else namespace_key(prefix_of(tag))
         with suppress(RateLimiterUnavailable):
-            self._carry_out(Commands(tag, ("EXISTS", key)))
+            self._carry_out(Commands(tag, ("EXISTS", key)), time.monotonic() + self.deadline)
 
     def perform(self, request: StoreRequest) -> list[Any]:
         """Do it, in this thread."""
         if self.failing:
             self._check_circuit(request.tag)
-        return self._carry_out(request)
+            return self._carry_out(request, time.monotonic() + self.deadline)
+        began, sent = time.monotonic(), request.sent(request.repeated, False)
+        self.sent += 1
+        try:
+            replies = self._threads.call(self.topology.address(request.tag), sent.data, sent.replies, self.deadline)
+        except (NoReply, ServerError) as why:
+            return self._carry_out(request, began + self.deadline, why)
+        for reply in replies:
+            if reply.__class__ is ServerError:
+                return self._carry_out(request, began + self.deadline, reply)
+        return replies
 
-    def _carry_out(self, request: StoreRequest) -> list[Any]:
-        call = Call(self, request, time.monotonic() + self.deadline)
+    def _carry_out(self, request: StoreRequest, give_up_at: float, why: Exception | None = None) -> list[Any]:
+        """To its end; after a first try that failed, if ``why`` says so."""
+        call = Call(self, request, give_up_at)
+        if why is not None:
+            call.failed(why)
         while True:
+            pause = call.pause(time.monotonic())
+            if pause:
+                time.sleep(pause)
             address, sent, left = call.next_try(time.monotonic())
             try:
                 replies = call.answer(self._threads.call(address, sent.data, sent.replies, left), sent.loads)
                 if replies is not None:
                     return replies
-            except (NoReply, ServerError) as why:
-                call.failed(why)
-            pause = call.pause(time.monotonic())
-            if pause:
-                time.sleep(pause)
+            except (NoReply, ServerError) as error:
+                call.failed(error)
 
     def attempt(self, request: StoreRequest) -> Any:
         """Begin it in the running loop, if a connection is open: an :class:`InFlight` reply, else ``NOT_YET``."""

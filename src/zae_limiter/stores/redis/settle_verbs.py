@@ -23,9 +23,11 @@ from zae_limiter.stores.redis.requests import MarkedScript, packed
 from zae_limiter.stores.redis.routes import calendars_of
 from zae_limiter.stores.redis.scripts import RENEW, SETTLE, Script
 from zae_limiter.stores.redis.terms import call_version, terms_of
+from zae_limiter.stores.redis.wire import bulk
 
 BOOKED: Final = 1
 SAY_THE_TERMS, ANOTHER_RECORD = -8, -11
+NEITHER_RECORD_NOR_PERIODS: Final = packed("", "")
 VALUES_PER_LOAN = 3
 VALUES_PER_RENEWAL = 4
 
@@ -41,8 +43,11 @@ class SettleScripts:
     def settle(self, postings: Sequence[Posting], now: int, settlement: Settlement | None = None) -> Plan[None]:
         """Book after the fact. What cannot be known to be booked is doubtful."""
         noted = settlement or Settlement(postings)
-        postings = [posting for posting in postings if _has_something(posting)]
-        if not postings and noted.change is None:
+        change = noted.change
+        told = None if change is not None else _told_plainly(postings)
+        if told is None:
+            postings = [posting for posting in postings if _has_something(posting)]
+        if not postings and change is None:
             noted.postings = ()
             return
         with_terms = False
@@ -50,7 +55,10 @@ class SettleScripts:
         while True:
             if not self._home.found:
                 yield from self._home.find()
-            request = self._settle_request(postings, now, with_terms, noted.change, periods)
+            if told is not None:
+                request, told = self._request(SETTLE, _places_of(postings), now, told), None
+            else:
+                request = self._settle_request(postings, now, with_terms, change, periods)
             reply = yield from self._booked(request, postings, noted)
             if reply[0] == BOOKED:
                 return
@@ -123,24 +131,21 @@ class SettleScripts:
         record = None
         if change is not None:
             record = told_record(home.prefix, change.record, change.expected_version, now)
-        places = tuple([posting.leg.place for posting in postings])
-        if change is None and not (with_terms or periods.are_asked) and all(map(_is_plain, postings)):
-            told = f"[{','.join(map(_told_plainly, postings))}]"
-            return self._request(SETTLE, places, now, told, "", "")
         told = json.dumps([_told_posting(posting, with_terms) for posting in postings])
         calendars = calendars_of([posting.leg for posting in postings])
         around = periods.told(calendars, now)
-        return self._request(SETTLE, places, now, told, "" if record is None else json.dumps(record), around)
+        after = packed(told, "" if record is None else json.dumps(record), around)
+        return self._request(SETTLE, _places_of(postings), now, after)
 
-    def _request(self, script: Script, places: tuple[BucketPlace, ...], now: int, *after: str) -> MarkedScript:
+    def _request(self, script: Script, places: tuple[BucketPlace, ...], now: int, after: bytes) -> MarkedScript:
         home = self._home
         return MarkedScript(
             home.tag,
             script,
-            3 + len(places) + 2 + 4 + len(after),
+            9 + len(places) + (3 if script is SETTLE else 2),
             _packed_keys(home.prefix, places),
             _packed_time(home.prefix, None if self._corrected else now),
-            packed(*after),
+            after,
             home.mark(),
         )
 
@@ -156,7 +161,8 @@ class SettleScripts:
         while True:
             yield from self._home.find()
             told = [[*place, [_told_hold(hold, hold.amount) for hold in held]] for place, held in by_bucket.items()]
-            request = self._request(RENEW, tuple(by_bucket), now, json.dumps(told), periods.all_told(now))
+            after = packed(json.dumps(told), periods.all_told(now))
+            request = self._request(RENEW, tuple(by_bucket), now, after)
             (reply,) = yield from request
             if reply[0] == BOOKED:
                 self._note_written(request)
@@ -180,17 +186,21 @@ def _has_something(posting: Posting) -> bool:
     return bool(posting.named or posting.holds or (posting.undo and posting.leg.refused))
 
 
-def _is_plain(posting: Posting) -> bool:
-    """Whether all that it does is to move limits that refill evenly and refuse."""
-    return posting.leg.is_plain and not posting.holds and posting.usage_milli is None
+def _places_of(postings: Sequence[Posting]) -> tuple[BucketPlace, ...]:
+    return tuple([posting.leg.place for posting in postings])
 
 
-def _told_plainly(posting: Posting) -> str:
-    """The same as :func:`_told_posting` in JSON, of one that is plain. Names of limits need no escapes."""
-    leg, deltas = posting.leg, posting.deltas_milli
-    amounts = ",".join([f'"{name}":{_tokens(milli)}' for name, milli in deltas.items()])
-    parts = ",".join([f'"{name}"' for name in deltas if name in leg.cascaded]) if leg.cascaded else ""
-    return f"[{_told_place(leg.entity_id, leg.resource)},{{{amounts}}},[{parts}]]"
+def _told_plainly(postings: Sequence[Posting]) -> bytes | None:
+    """What a script is told of postings that do nothing but move limits which refill evenly and refuse; ``None``: one
+    of them does more, or nothing. The same as :func:`_told_posting` in JSON; names of limits need no escapes."""
+    told = []
+    for leg, deltas, holds, _, usage in postings:
+        if holds or usage is not None or not (deltas and leg.is_plain):
+            return None
+        amounts = ",".join([f'"{name}":{_tokens(milli)}' for name, milli in deltas.items()])
+        parts = ",".join([f'"{name}"' for name in deltas if name in leg.cascaded]) if leg.cascaded else ""
+        told.append(f"[{_told_place(leg.entity_id, leg.resource)},{{{amounts}}},[{parts}]]")
+    return bulk(f"[{','.join(told)}]") + NEITHER_RECORD_NOR_PERIODS if told else None
 
 
 @lru_cache(4096)
