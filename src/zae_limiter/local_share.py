@@ -37,7 +37,7 @@ HARDLY_USED = WHOLE_SHARE // 50
 
 MEASURED_OVER_MS = 60_000
 MEASURED_FOR_MS = 1_000
-"""What was measured for less says no share: in one moment a process meets nobody but itself."""
+"""What was measured for less says no share: in one moment a process meets itself alone."""
 
 SAMPLED_EVERY_MS = 5_000
 
@@ -156,7 +156,7 @@ class LimitShare:
     """A process's share of one limit while the store is away.
 
     ``balance`` is what it grants from, and ``idle`` what that would be if nothing were taken. ``given_back`` is what
-    leases gave back that were booked before: it is counted, and comes back to nobody.
+    leases gave back that were booked before: it is counted, and comes back to no caller.
     """
 
     __slots__ = ("_granted_before", "_owed_before", "balance", "given_back", "idle", "share")

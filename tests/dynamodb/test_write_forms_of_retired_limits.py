@@ -112,7 +112,7 @@ def test_another_version_of_the_retired_limits_is_seen(way: str) -> None:
 
 @pytest.mark.parametrize("watches", [True, False])
 def test_a_limit_that_ends_takes_the_count_of_what_it_would_have_refused_with_it(watches: bool) -> None:
-    """A refusal that was undone leaves a 0, also of a limit that refuses since: nobody could read what stayed."""
+    """A refusal that was undone leaves a 0, also of a limit that refuses since: no reader could decode what stayed."""
     found = item(retired=True, b_tpm_sn="0", **({"b_tpm_sh": "1"} if watches else {}))
     model = Model()
     model.call("CreateTable", table_params("table"))
