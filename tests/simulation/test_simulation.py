@@ -241,7 +241,7 @@ KEPT_SEEDS = [
     ("given clocks", 880000009),
     # A shard was swept: a client that remembered it tried to draw from it, with all others, to the end of its time.
     ("sweeps", 900000356),
-    # A limit that had watched left a counter of 0 behind when it was taken away, and nobody could read the bucket.
+    # A limit that had watched left a counter of 0 behind when it was taken away, and no client could read the bucket.
     ("watching", 1811000137),
 ]
 """Profiles and seeds of schedules that failed once, and why."""

@@ -30,7 +30,7 @@ class KnownLimit:
         self.heard: Heard | None = None
         self.meter = ShareMeter()
         self.holds: WeakSet[Hold] = WeakSet()
-        """The slots that leases of this process hold, while those leases are there, lent by the store or from a share."""
+        """The slots that leases of this process hold, while they live, lent by the store or from a share."""
 
     def held_by_due(self) -> dict[int, int]:
         """How many slots its leases hold, in millitokens, by when these are due."""
